@@ -16,14 +16,18 @@ SHARED := --dist loadfile --no-loadscope-reorder
 TWO := -n 2 $(SHARED)
 # Tests with brokers wait half of the time, for a session timeout for example: other tests use the processors then.
 FOUR := -n 4 $(SHARED)
-# Two targets in parallel, unless the caller passes --jobs.
+# Two or three targets in parallel, unless the caller passes --jobs.
 BESIDE = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
+THREE = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 3)
+# Tests in virtual time come second where tests with real processes need the processors. Not 19: some of them start a
+# process, which then would not come up in time.
+LAST := nice -n 5
 # A test with real processes fails if the machine stalls for seconds: it gets a second try, and the report names it. A
 # test that hangs is stopped after five minutes; if it hangs in the C code of a library, pytest prints all stacks and
 # exits. --durations shows the slowest tests.
 REAL := --reruns 1 -rfER --durations 30 --timeout 300 -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
 
-.PHONY: install run test check docs unit pure conformance cluster pipelines browser processes pages clients faults bench wheels clean
+.PHONY: install run test test-fast check docs unit pure conformance cluster pipelines browser processes pages clients faults bench wheels installed clean
 
 # One core compiles while the other one downloads Spark.
 install: $(VENV)/installed
@@ -62,11 +66,15 @@ $(VENV)/everything: $(VENV)/installed
 run: $(VENV)/compiled pages
 	$(BIN)/ottla demo --install --data $(DATA)
 
-# Each pair below uses the two cores well: type checks beside unit tests, and Spark beside tests that wait for timeouts.
+# These use the two cores well: type checks beside unit tests, and Spark beside tests that wait for timeouts. `pure`
+# runs whenever both wait.
 test: install
 	@$(MAKE) --no-print-directory $(BESIDE) check unit
-	@$(MAKE) --no-print-directory pure
-	@$(MAKE) --no-print-directory $(BESIDE) processes pipelines
+	@$(MAKE) --no-print-directory $(THREE) processes pipelines pure
+
+# The unit tests, fuzzing and dialogues that the changes of this branch touch, as plain Python: nothing is built.
+test-fast: $(VENV)/everything
+	OTTLA_PURE=1 $(BIN)/python tools/affected_tests.py $(TWO)
 
 check: install
 	$(BIN)/ruff format --check .
@@ -86,9 +94,10 @@ docs: install
 unit: install
 	$(BIN)/pytest tests/unit tests/fuzz $(TWO) $(foreach each,offload delayed_produce,--ignore=tests/unit/broker/test_$(each).py)
 
-# The same files as plain Python. The logs of dialogues and simulations need the plain modules.
+# As plain Python, only what compilation can change: the unit tests that import a compiled file. The logs of dialogues
+# and simulations need the plain modules.
 pure: install
-	OTTLA_PURE=1 $(BIN)/pytest $(addprefix tests/unit/,protocol storage network replication broker) tests/dialogues tests/simulation $(TWO)
+	OTTLA_PURE=1 $(LAST) $(BIN)/pytest $$($(BIN)/python tools/affected_tests.py --compiled) tests/dialogues tests/simulation $(TWO)
 
 # From here on with real processes. `make faults`, unit tests and simulations get no second try. `processes` runs three
 # targets in one pytest run: while one test waits, another one works.
@@ -123,6 +132,11 @@ bench: install
 # An sdist, and a compiled manylinux wheel for each installed Python from 3.11 to 3.13, in dist/.
 wheels:
 	$(PYTHON) tools/wheels.py
+
+# The wheel in dist/ for this Python, in empty environments: `ottla up` and a pipeline.
+installed: install
+	OTTLA_TEST_WHEEL=$$(ls dist/ottla-*-$$($(BIN)/python -c 'import sys; print(f"cp{sys.version_info.major}{sys.version_info.minor}")')-*.whl) \
+		$(BIN)/pytest tests/faults/test_wheels.py -m faults -k "from_a_wheel"
 
 clean:
 	rm -rf $(VENV) build dist .cache

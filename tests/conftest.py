@@ -163,8 +163,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # Logs that a test leaves as after a crash stay open: the usual limit of 1,024 descriptors would be too low.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS if hard < 0 else min(hard, DESCRIPTORS), hard))
-    config.addinivalue_line("markers", "needs_ottla: needs a broker process of its own, not a foreign broker")
-    config.addinivalue_line("markers", "other_languages: needs node or go; run with `-m other_languages`")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -201,7 +201,7 @@ def routes() -> Iterator[str]:
     for route in CONSOLE_ROUTES:
         yield f"route console {route.method} {route.path}"
     for path in REGISTRY_ROUTES:
-        yield f"route registry {path.method} /{'/'.join(path.path)}"
+        yield f"route registry {path.method} {path.path}"
 
 
 def metrics() -> Iterator[str]:

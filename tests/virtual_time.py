@@ -152,10 +152,10 @@ class LoopClock:
     """A Clock with the time of the running loop, or the time at which one will start."""
 
     def __init__(self, epoch_ms: int = 1_700_000_000_000) -> None:
-        self._epoch_ms = epoch_ms
+        self.epoch_ms = epoch_ms  # a test that changes it sets the system clock
 
     def now_ms(self) -> int:
-        return self._epoch_ms + self.monotonic_ms()
+        return self.epoch_ms + self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
         loop = asyncio._get_running_loop()

@@ -4,11 +4,13 @@
 2. Nothing follows `if __name__ == "__main__"`: code after it is not defined yet when the program starts.
 3. Only base/regular_expressions.py compiles patterns from outside: it bounds their cost. Other modules use `re` with
    patterns that are written in the source, and escape the texts in them.
+4. `__repr__` starts with the name of its class: logs and assertions would name a class that does not exist.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,11 +83,26 @@ def _is_literal(pattern: ast.expr | None) -> bool:
     return False
 
 
+def names_of_other_classes(path: Path, tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for method in node.body:
+            if not (isinstance(method, ast.FunctionDef) and method.name == "__repr__"):
+                continue
+            for name in re.findall(r"return f?['\"]<?([A-Za-z_]+)[( ]", ast.unparse(method)):
+                if name.lstrip("_") != node.name.lstrip("_"):
+                    yield f"{path}:{method.lineno}: {node.name} calls itself {name} in __repr__"
+
+
+RULES = (tasks_started_directly, code_after_the_main_block, patterns_from_outside, names_of_other_classes)
+
+
 def main() -> int:
     problems = [
         problem
         for path in sorted(SOURCE.rglob("*.py"))
-        for rule in (tasks_started_directly, code_after_the_main_block, patterns_from_outside)
+        for rule in RULES
         for problem in rule(path, ast.parse(path.read_text()))
     ]
     print(*problems, sep="\n", end="\n" if problems else "")

@@ -201,9 +201,8 @@ def test_the_words_of_the_written_units_are_options_that_there_are(written_units
             assert not word.startswith("--") or word in told, (unit.name, word)
 
 
+@pytest.mark.other_languages
 def test_the_written_compose_files_are_such_that_compose_takes_them(tmp_path: Path) -> None:
-    if shutil.which("docker") is None or subprocess.run(["docker", "compose", "version"], check=False).returncode:
-        pytest.skip("docker compose is not installed")
     for number, words in enumerate(("--zookeeper 3", "--host kafka.example --brokers 5", "--brokers 1 --zookeeper 0")):
         folder = tmp_path / str(number)
         assert main(["deploy", "init", "--as", "compose", *words.split(), str(folder)]) == 0

@@ -1,15 +1,22 @@
-"""`make wheels`: compiled, the same from a used clone as from a new one, and enough for the first five minutes."""
+"""`make wheels`: compiled, the same from a used clone as from a new one, and enough for the first five minutes.
+
+With OTTLA_TEST_WHEEL=dist/ottla-*.whl the tests of installed wheels take that file instead of building one.
+"""
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.conftest import free_port
+from tests.pipelines.running import produce, read_all
 
 from ottla import __version__
 
@@ -20,6 +27,7 @@ SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src", "tools")
 LEFT_BEHIND = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
 BUILD_SECONDS_MAX = 1800.0
 SECONDS_MAX = 120.0
+GIVEN = os.environ.get("OTTLA_TEST_WHEEL", "")
 # To look into every file takes a while, and how well they are compiled is not what is looked at here.
 QUICKLY = {"MYPYC_OPT_LEVEL": "0"}
 IS_COMPILED = (
@@ -120,15 +128,26 @@ def test_a_build_that_must_be_compiled_fails_without_a_compiler(tmp_path: Path) 
 
 
 @pytest.fixture(scope="module")
-def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def wheel(request: pytest.FixtureRequest) -> Path:
+    if GIVEN:
+        return Path(GIVEN).resolve()
+    (found,) = request.getfixturevalue("built").glob("*.whl")
+    return Path(found)
+
+
+def install(wheel: Path, extras: str, venv: Path) -> dict[str, str]:
     """An environment with nothing but the wheel and what it needs; there is no compiler on its PATH."""
-    venv = tmp_path_factory.mktemp("installed") / "venv"
-    (wheel,) = built.glob("*.whl")
     run(sys.executable, "-m", "venv", venv, environment=plain_environment())
     environment = plain_environment(PATH=str(venv / "bin"), CC="/bin/false")
-    words = ("--quiet", "--only-binary", ":all:", f"{wheel}[cli]")
+    # PySpark has no wheels on PyPI.
+    words = ("--quiet", "--only-binary", ":all:", "--no-binary", "pyspark", f"{wheel}{extras}")
     run(venv / "bin/python", "-m", "pip", "install", *words, environment=environment, seconds_max=BUILD_SECONDS_MAX)
     return {**environment, "VENV": str(venv)}
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return install(wheel, "[cli]", tmp_path_factory.mktemp("installed") / "venv")
 
 
 def test_the_hot_files_are_compiled_without_a_compiler(installed: dict[str, str]) -> None:
@@ -175,3 +194,55 @@ def test_the_first_five_minutes_of_the_readme(installed: dict[str, str], server:
     ottla("kafka-console-producer.sh", *old, "--topic", "greetings", given="hello\n")
     words = ("--topic", "greetings", "--from-beginning", "--max-messages", "1")
     assert ottla("kafka-console-consumer.sh", *old, *words).splitlines()[0] == "hello"
+
+
+@contextmanager
+def up(environment: dict[str, str], folder: Path) -> Iterator[str]:
+    """`ottla up` of this environment; the address of its broker."""
+    port, output = free_port(), folder / "up.log"
+    words = ["up", "--port", str(port), "--data", str(folder / "data"), "--no-console", "--no-registry"]
+    with output.open("wb") as log:
+        command = subprocess.Popen(
+            [f"{environment['VENV']}/bin/ottla", *words], env=environment, cwd=folder, stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + SECONDS_MAX
+        while f"127.0.0.1:{port}" not in output.read_text():
+            assert command.poll() is None, output.read_text()
+            assert time.monotonic() < deadline, output.read_text()
+            time.sleep(0.02)
+        yield f"127.0.0.1:{port}"
+        command.send_signal(signal.SIGINT)
+        assert command.wait(SECONDS_MAX) == 0, output.read_text()
+        assert "Traceback" not in output.read_text()
+    finally:
+        command.kill()
+        command.wait()
+
+
+def test_ottla_up_from_a_wheel_without_extras(wheel: Path, tmp_path: Path) -> None:
+    with up(install(wheel, "", tmp_path / "venv"), tmp_path) as bootstrap:
+        produce(bootstrap, "orders", [{"n": n} for n in range(10)])
+        assert [message.json["n"] for message in read_all(bootstrap, "orders")] == list(range(10))
+
+
+PIPELINE = """\
+name: doubled
+bootstrap.servers: {bootstrap}
+from: {{topic: numbers}}
+steps:
+  - parse: {{format: json, schema: {{n: long}}}}
+  - select: {{n: n * 2}}
+to: {{topic: doubled}}
+"""
+
+
+def test_a_pipeline_from_a_wheel_with_its_extra(wheel: Path, tmp_path: Path) -> None:
+    environment = install(wheel, "[pipelines]", tmp_path / "venv")
+    environment["PATH"] += ":/usr/bin:/bin"  # Spark's start script is one for bash
+    with up(environment, tmp_path) as bootstrap:
+        produce(bootstrap, "numbers", [{"n": n} for n in range(10)])
+        (tmp_path / "doubled.yaml").write_text(PIPELINE.format(bootstrap=bootstrap))
+        words = ("pipeline", "run", tmp_path / "doubled.yaml", "--once", "--state", tmp_path / "state")
+        run(f"{environment['VENV']}/bin/ottla", *words, environment=environment, seconds_max=BUILD_SECONDS_MAX)
+        assert sorted(message.json["n"] for message in read_all(bootstrap, "doubled")) == list(range(0, 20, 2))

@@ -79,6 +79,7 @@ def test_what_we_have_started_does_not_outlive_us(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.faults
 def test_a_job_runs_on_a_cluster_of_this_machine(tmp_path: Path) -> None:
     done = run_python(SMALL_JOB, str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,8 @@ import pytest
 from tests.simulation.hunting import PlantedBug
 from tests.simulation.planted_bugs import BUGS, hunt
 
-SCENARIOS = {"exactly_once": 400, "classic_members": 400, "consumer_members": 300}
-FAULTS_FACTOR = 20  # so many more seeds in `make faults`
+SCENARIOS = {"exactly_once": 200, "classic_members": 200, "consumer_members": 150}
+FAULTS_FACTOR = 40  # so many more seeds in `make faults`
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -144,6 +144,11 @@ class Error(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def _missing_(cls, value: object) -> Error | None:
+        """Unknown codes come from newer brokers: as in Kafka, they become UNKNOWN_SERVER_ERROR."""
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
+
 
 class KafkaError(Exception):
     """An error of a client or of the broker: an error code for the wire and a message."""

@@ -40,7 +40,7 @@ class GroupResourceKeys(Settings):
     """The settings of a group; a key that the broker has under "group." falls back to it."""
 
     consumer_assignment_interval_ms = Int(
-        1000, at_least=0, note="Shortest time between two assignments of this consumer group."
+        1000, at_least=0, note="Minimum time between two assignments of this consumer group."
     )
     consumer_heartbeat_interval_ms = Int(
         5000, at_least=1, note="Heartbeat interval for members of this consumer group."
@@ -48,19 +48,22 @@ class GroupResourceKeys(Settings):
     consumer_session_timeout_ms = Int(
         45_000,
         at_least=1,
-        note="Time without a heartbeat after which a member of this consumer group is out.",
+        note="Time without a heartbeat after which a member of this consumer group is removed.",
     )
     share_assignment_interval_ms = Int(
-        1000, at_least=0, unused=NO_SHARE_GROUPS, note="Shortest time between two assignments of this share group."
+        1000, at_least=0, unused=NO_SHARE_GROUPS, note="Minimum time between two assignments of this share group."
     )
     share_auto_offset_reset = Text(
         "latest",
         check=offset_reset,
         unused=NO_SHARE_GROUPS,
-        note="Where a share group begins in a new partition: latest, earliest or by_duration:PT1H.",
+        note="Start position of a share group in a new partition: latest, earliest or by_duration:PT1H.",
     )
     share_delivery_count_limit = Int(
-        5, at_least=2, unused=NO_SHARE_GROUPS, note="Times a record is handed out before it counts as undeliverable."
+        5,
+        at_least=2,
+        unused=NO_SHARE_GROUPS,
+        note="Number of deliveries after which a record is considered undeliverable.",
     )
     share_heartbeat_interval_ms = Int(
         5000, at_least=1, unused=NO_SHARE_GROUPS, note="Heartbeat interval for members of this share group."
@@ -69,28 +72,28 @@ class GroupResourceKeys(Settings):
         "read_uncommitted",
         check=one_of("read_committed", "read_uncommitted"),
         unused=NO_SHARE_GROUPS,
-        note="Whether records of open and aborted transactions are handed out.",
+        note="Whether records of open and aborted transactions are delivered.",
     )
     share_partition_max_record_locks = Int(
         2000,
         at_least=100,
         unused=NO_SHARE_GROUPS,
-        note="Records of one partition that may be handed out and not yet acknowledged.",
+        note="Maximum number of records per partition that may be acquired by consumers and not yet acknowledged.",
     )
     share_record_lock_duration_ms = Int(
-        30_000, at_least=1000, unused=NO_SHARE_GROUPS, note="Time a consumer has to acknowledge a record."
+        30_000, at_least=1000, unused=NO_SHARE_GROUPS, note="Time within which a consumer must acknowledge a record."
     )
     share_renew_acknowledge_enable = Boolean(
-        True, unused=NO_SHARE_GROUPS, note="Whether consumers may ask for more time for a record."
+        True, unused=NO_SHARE_GROUPS, note="Whether consumers may request more time for a record."
     )
     share_session_timeout_ms = Int(
         45_000,
         at_least=1,
         unused=NO_SHARE_GROUPS,
-        note="Time without a heartbeat after which a member of this share group is out.",
+        note="Time without a heartbeat after which a member of this share group is removed.",
     )
     streams_assignment_interval_ms = Int(
-        1000, at_least=0, unused=NO_STREAMS_GROUPS, note="Shortest time between two assignments of this streams group."
+        1000, at_least=0, unused=NO_STREAMS_GROUPS, note="Minimum time between two assignments of this streams group."
     )
     streams_heartbeat_interval_ms = Int(
         5000,
@@ -102,7 +105,7 @@ class GroupResourceKeys(Settings):
         3000,
         at_least=0,
         unused=NO_STREAMS_GROUPS,
-        note="Time a new streams group waits for more members before its first assignment.",
+        note="Time for which a new streams group waits for more members before its first assignment.",
     )
     streams_num_standby_replicas = Int(
         0, at_least=0, unused=NO_STREAMS_GROUPS, note="Standby copies of each task's state."
@@ -111,7 +114,7 @@ class GroupResourceKeys(Settings):
         45_000,
         at_least=1,
         unused=NO_STREAMS_GROUPS,
-        note="Time without a heartbeat after which a member of this streams group is out.",
+        note="Time without a heartbeat after which a member of this streams group is removed.",
     )
 
 
@@ -119,8 +122,8 @@ class ClientMetricsKeys(Settings):
     """The settings of a client metrics subscription."""
 
     interval_ms = Int(INTERVAL_MS, note="Time between two pushes of metrics by a client.")
-    match = Items(note="Which clients the subscription is for, as name=pattern.")
-    metrics = Items(note="Prefixes of the names of the metrics that are wanted; * is all.")
+    match = Items(note="Clients to which the subscription applies, as name=pattern.")
+    metrics = Items(note="Prefixes of the names of the requested metrics; * is all.")
 
 
 TEXT_LENGTH_MAX: Final = 1_024  # what is longer matches no pattern: a client chooses its text, and others wait

@@ -40,14 +40,6 @@ class SettingsError(Exception):
         self.problems = problems
 
 
-class Importance(Enum):
-    """The importance of a key for operators."""
-
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
-
-
 class Mode(Enum):
     """Whether a key can be changed at run time."""
 
@@ -57,8 +49,6 @@ class Mode(Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
-HIGH: Final = Importance.HIGH
-LOW: Final = Importance.LOW
 CLUSTER_WIDE: Final = Mode.CLUSTER_WIDE
 PER_BROKER: Final = Mode.PER_BROKER
 PER_LISTENER: Final = Mode.PER_LISTENER
@@ -77,7 +67,6 @@ class Setting(Generic[T_co]):
         check: Check | None = None,
         at_least: float | None = None,
         at_most: float | None = None,
-        importance: Importance = Importance.MEDIUM,
         mode: Mode = Mode.READ_ONLY,
         unused: str | None = None,
         fallback: tuple[tuple[str, int], ...] = (),
@@ -87,7 +76,6 @@ class Setting(Generic[T_co]):
         self.default = default
         self.note = note
         self.check = between(at_least, at_most) if at_least is not None else check
-        self.importance = importance
         self.mode = mode
         self.unused_reason = unused
         self.fallback = fallback

@@ -64,132 +64,161 @@ class TopicKeys(Settings):
     cleanup_policy = Items(
         ("delete",),
         check=known_policies,
-        note="What happens to old segments: delete, compact (each key's newest record stays), both, or none.",
+        note="What happens to old segments: delete, compact (keep the newest record of each key), both, or none.",
     )
     compression_gzip_level = Int(
         -1,
         check=gzip_level,
-        note="Effort of gzip, 1 to 9, when the broker compresses; -1 is the library's own choice.",
+        note="Compression level of gzip, 1 to 9, if the broker compresses; -1 is the library's default.",
     )
-    compression_lz4_level = Int(9, at_least=1, at_most=17, note="Effort of lz4, 1 to 17, when the broker compresses.")
+    compression_lz4_level = Int(
+        9, at_least=1, at_most=17, note="Compression level of lz4, 1 to 17, if the broker compresses."
+    )
     compression_type = Text(
         "producer",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        note="Codec of stored batches: a codec's name, uncompressed, or producer to keep what the producer chose.",
+        note="Codec of stored batches: the name of a codec, uncompressed, or producer to keep the producer's codec.",
     )
-    compression_zstd_level = Int(3, at_least=-131_072, at_most=22, note="Effort of zstd when the broker compresses.")
+    compression_zstd_level = Int(
+        3, at_least=-131_072, at_most=22, note="Compression level of zstd, if the broker compresses."
+    )
     delete_retention_ms = Long(
         86_400_000,
         at_least=0,
-        note="How long a tombstone stays after compaction, so that readers can see the deletion.",
+        note="Time for which a tombstone stays after compaction, so that consumers can see the deletion.",
     )
     file_delete_delay_ms = Long(
-        60_000, at_least=0, note="Time between taking a file out of use and removing it from disk."
+        60_000, at_least=0, note="Time between marking a file as deleted and removing it from disk."
     )
     flush_messages = Long(
-        LONG_MAX, at_least=1, note="Messages after which a partition is forced to disk; 1 is after each one."
+        LONG_MAX, at_least=1, note="Number of messages after which a partition is flushed to disk; 1 is after each one."
     )
-    flush_ms = Long(LONG_MAX, at_least=0, note="Time a message may stay in memory before it is forced to disk.")
+    flush_ms = Long(LONG_MAX, at_least=0, note="Time after which a message is flushed to disk.")
     follower_replication_throttled_replicas = Items(
         check=throttled_replicas,
-        note="Replicas as partition:broker whose copying in is slowed down; * is all.",
+        note="Replicas as partition:broker whose replication is throttled on the follower; * is all.",
     )
     index_interval_bytes = Int(4096, at_least=0, note="Bytes of log between two entries of the offset index.")
     internal_segment_bytes = OptionalInt(
         is_internal=True,
-        note="Size at which a new segment is begun, without the lower limit of segment.bytes; meant for tests.",
+        note="Size at which a new segment is created, without the lower limit of segment.bytes; for tests.",
     )
     leader_replication_throttled_replicas = Items(
         check=throttled_replicas,
-        note="Replicas as partition:broker whose copying out is slowed down; * is all.",
+        note="Replicas as partition:broker whose replication is throttled on the leader; * is all.",
     )
     local_retention_bytes = Long(
         -2,
         at_least=-2,
         unused=NO_TIERS,
-        note="Bytes that stay local once they are in remote storage; -2 is as retention.bytes.",
+        note="Bytes that stay local after they are in remote storage; -2 is the value of retention.bytes.",
     )
     local_retention_ms = Long(
         -2,
         at_least=-2,
         unused=NO_TIERS,
-        note="Time that records stay local once they are in remote storage; -2 is as retention.ms.",
+        note="Time for which records stay local after they are in remote storage; -2 is the value of retention.ms.",
     )
-    max_compaction_lag_ms = Long(LONG_MAX, at_least=1, note="Longest time a record may wait for compaction.")
-    max_message_bytes = Int(1_048_588, at_least=0, note="Largest batch that producers may send, compressed.")
-    message_timestamp_after_max_ms = Long(3_600_000, at_least=0, note="How far a message's time may lie in the future.")
-    message_timestamp_before_max_ms = Long(LONG_MAX, at_least=0, note="How far a message's time may lie in the past.")
+    max_compaction_lag_ms = Long(LONG_MAX, at_least=1, note="Maximum time a record may wait for compaction.")
+    max_message_bytes = Int(
+        1_048_588, at_least=0, note="Maximum size of a batch that producers may send, after compression."
+    )
+    message_timestamp_after_max_ms = Long(
+        3_600_000,
+        at_least=0,
+        note="Maximum difference by which a record timestamp may be later than the broker's clock.",
+    )
+    message_timestamp_before_max_ms = Long(
+        LONG_MAX,
+        at_least=0,
+        note="Maximum difference by which a record timestamp may be earlier than the broker's clock.",
+    )
     message_timestamp_type = Text(
         "CreateTime",
         check=one_of("CreateTime", "LogAppendTime"),
-        note="Whose time a message bears: CreateTime the producer's, LogAppendTime the broker's.",
+        note="Timestamp of a record: CreateTime is the producer's, LogAppendTime the broker's.",
     )
     min_cleanable_dirty_ratio = Double(
         0.5,
         at_least=0,
         at_most=1,
-        note="Share of not yet compacted bytes that starts a compaction.",
+        note="Minimum ratio of uncompacted bytes at which a log is compacted.",
     )
-    min_compaction_lag_ms = Long(0, at_least=0, note="Time for which a record is surely not compacted away.")
+    min_compaction_lag_ms = Long(0, at_least=0, note="Minimum time for which a record is not compacted.")
     min_insync_replicas = Int(
         1,
         at_least=1,
-        note="Replicas that must have a record before acks=all is answered; with fewer, such writes are refused.",
+        note="Replicas that must have a record before a produce request with acks=all is acknowledged; with fewer "
+        "replicas in sync, such requests are rejected.",
     )
     ottla_quota_action = Text(
         "throttle",
         check=one_of("throttle", "reject"),
         is_internal=True,
-        note="What becomes of a producer that is faster than the topic's quota: `throttle` holds it up, `reject` "
-        "refuses its records (POLICY_VIOLATION) and stores nothing.",
+        note="What happens to a producer above the topic's quota: `throttle` delays it, `reject` rejects its records "
+        "(POLICY_VIOLATION).",
     )
     ottla_quota_fetch_bytes = Long(
         LONG_MAX,
         at_least=1,
         is_internal=True,
-        note="Most bytes of the topic that consumers get in a second, on each broker.",
+        note="Maximum number of bytes per second that consumers get from the topic, on each broker.",
     )
     ottla_quota_fetch_messages = Long(
         LONG_MAX,
         at_least=1,
         is_internal=True,
-        note="Most records of the topic that consumers get in a second, on each broker.",
+        note="Maximum number of records per second that consumers get from the topic, on each broker.",
     )
     ottla_quota_partition_fetch_bytes = Long(
-        LONG_MAX, at_least=1, is_internal=True, note="Most bytes of each partition that consumers get in a second."
+        LONG_MAX,
+        at_least=1,
+        is_internal=True,
+        note="Maximum number of bytes per second that consumers get from each partition.",
     )
     ottla_quota_partition_fetch_messages = Long(
-        LONG_MAX, at_least=1, is_internal=True, note="Most records of each partition that consumers get in a second."
+        LONG_MAX,
+        at_least=1,
+        is_internal=True,
+        note="Maximum number of records per second that consumers get from each partition.",
     )
     ottla_quota_partition_produce_bytes = Long(
-        LONG_MAX, at_least=1, is_internal=True, note="Most bytes that each partition takes in a second."
+        LONG_MAX, at_least=1, is_internal=True, note="Maximum number of bytes per second that each partition accepts."
     )
     ottla_quota_partition_produce_messages = Long(
-        LONG_MAX, at_least=1, is_internal=True, note="Most records that each partition takes in a second."
+        LONG_MAX, at_least=1, is_internal=True, note="Maximum number of records per second that each partition accepts."
     )
     ottla_quota_produce_bytes = Long(
-        LONG_MAX, at_least=1, is_internal=True, note="Most bytes that the topic takes in a second, on each broker."
+        LONG_MAX,
+        at_least=1,
+        is_internal=True,
+        note="Maximum number of bytes per second that the topic accepts, on each broker.",
     )
     ottla_quota_produce_messages = Long(
-        LONG_MAX, at_least=1, is_internal=True, note="Most records that the topic takes in a second, on each broker."
+        LONG_MAX,
+        at_least=1,
+        is_internal=True,
+        note="Maximum number of records per second that the topic accepts, on each broker.",
     )
-    preallocate = Boolean(False, note="Whether the disk sets the whole room for a segment aside when it is begun.")
-    remote_log_copy_disable = Boolean(False, unused=NO_TIERS, note="Whether nothing more is copied to remote storage.")
+    preallocate = Boolean(False, note="Whether disk space for the whole segment is reserved when it is created.")
+    remote_log_copy_disable = Boolean(False, unused=NO_TIERS, note="Whether copying to remote storage is disabled.")
     remote_log_delete_on_disable = Boolean(
-        False, unused=NO_TIERS, note="Whether switching remote storage off deletes what is there."
+        False, unused=NO_TIERS, note="Whether disabling remote storage deletes its segments."
     )
-    remote_storage_enable = Boolean(False, unused=NO_TIERS, note="Whether old segments go to remote storage.")
-    retention_bytes = Long(-1, note="Bytes that a partition keeps at least; older segments go; -1 is without limit.")
-    retention_ms = Long(604_800_000, at_least=-1, note="Time for which records are kept; -1 is for ever.")
-    segment_bytes = Int(1_073_741_824, at_least=1_048_576, note="Size at which a new segment is begun.")
-    segment_index_bytes = Int(10_485_760, at_least=4, note="Largest index of a segment.")
+    remote_storage_enable = Boolean(False, unused=NO_TIERS, note="Whether old segments are copied to remote storage.")
+    retention_bytes = Long(-1, note="Size of a partition above which its oldest segments are deleted; -1 is unlimited.")
+    retention_ms = Long(604_800_000, at_least=-1, note="Time for which records are kept; -1 is forever.")
+    segment_bytes = Int(1_073_741_824, at_least=1_048_576, note="Size at which a new segment is created.")
+    segment_index_bytes = Int(10_485_760, at_least=4, note="Maximum size of a segment's offset index.")
     segment_jitter_ms = Long(
-        0, at_least=0, note="Most time by which segments roll earlier, at random, so that not all roll at once."
+        0, at_least=0, note="Maximum random time by which segments roll earlier, so that they do not all roll at once."
     )
-    segment_ms = Long(604_800_000, at_least=1, note="Time after which a new segment is begun, full or not.")
+    segment_ms = Long(
+        604_800_000, at_least=1, note="Time after which a new segment is created, even if the current one is not full."
+    )
     unclean_leader_election_enable = Boolean(
         False,
-        note="Whether a replica that is not in sync may lead when no other is left, at the price of lost records.",
+        note="Whether a replica that is not in sync may become leader if no other is available; this may lose records.",
     )
 
 

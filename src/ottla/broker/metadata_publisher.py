@@ -4,7 +4,8 @@ A topic with a thousand partitions means thousands of files: a worker thread cre
 that needs no disk runs in slices on the loop. Images are applied in order, so that the name of a deleted topic can be
 reused at once. wait_until_applied() returns when the latest image has taken effect: then CreateTopics responds.
 
-A partition that does not fit on the disk stays in `failed` until retry() succeeds.
+A partition that does not fit on the disk stays in `failed` until retry() succeeds. A topic that fails in any other way
+is brought in line with the latest image again after a pause.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable
 from concurrent.futures import Executor
 from functools import partial
 
@@ -20,7 +21,6 @@ from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
-from ottla.base.tasks import notify_safely
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.configs.dynamic_config import DynamicConfig
 from ottla.broker.log_manager.checkpoints import MetadataTransactionRecorder
@@ -36,10 +36,12 @@ logger = logging.getLogger(__name__)
 
 SLICE_SECONDS = 0.004
 SORTED_TOPICS_MAX = 5_000  # topics: sorting more would block the loop too long
+RETRY_SECONDS_MIN = 0.5
+RETRY_SECONDS_MAX = 30.0
 JOBS_PER_BATCH = 64  # directories that are created or renamed before the loop checks the results
 
 DiskWork = Callable[[], None]
-Steps = Iterator[DiskWork | None]
+Steps = Generator[DiskWork | None, None, None]
 """Yields disk work, which must be done by a worker thread before the next step, or None to yield to the loop."""
 
 
@@ -75,10 +77,18 @@ class BrokerMetadataPublisher:
         )
         self.failed: set[tuple[str, int]] = set()  # partitions that could not be created on disk
         self.without_space: set[TopicPartition] = set()  # those of them for which the disk was full
+        self._unapplied: set[str] = set()  # topics that could not be brought in line
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._retry_seconds = RETRY_SECONDS_MIN
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         self._image = new
-        if self._live.apply_image(new):
+        try:
+            has_changed = self._live.apply_image(new)
+        except Exception:  # the topics of the image do not depend on the broker's own settings
+            logger.exception("cannot apply the settings of this broker")
+            has_changed = True
+        if has_changed:
             self._steps.append(self._reconfigure(new))
         changed = new.changed_topics_since(old)
         if changed:
@@ -117,30 +127,68 @@ class BrokerMetadataPublisher:
             if self._steps:
                 self._worker = tasks.spawn(self._run_slices(disk_work), "bringing partitions in line with the metadata")
 
-    def _run_slice(self) -> DiskWork | None:
-        """Run until disk work is needed."""
+    def _run_slice(self, failure: Exception | None = None) -> DiskWork | None:
+        """Run until disk work is needed; `failure` is that of the last disk work."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SLICE_SECONDS
         while self._steps:
             try:
-                for disk_work in self._steps[0]:
+                while True:
+                    steps, problem = self._steps[0], failure
+                    failure = None
+                    disk_work = next(steps) if problem is None else steps.throw(problem)
                     if disk_work is not None or loop.time() > deadline:
                         return disk_work
+            except StopIteration:
+                pass
             except Exception:  # a change that cannot be applied must not block the following ones
                 logger.exception("cannot bring the partitions in line with the metadata")
             self._steps.popleft()
         return None
 
     async def _run_slices(self, disk_work: DiskWork | None) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while self._steps:
-                if disk_work is not None:
-                    await asyncio.get_running_loop().run_in_executor(self._workers, disk_work)
-                else:
+                failure = None
+                if disk_work is None:
                     await asyncio.sleep(0)
-                disk_work = self._run_slice()
+                else:
+                    try:
+                        await loop.run_in_executor(self._workers, disk_work)
+                    except Exception as error:  # noqa: BLE001 (the step that requested the work handles it)
+                        failure = error
+                disk_work = self._run_slice(failure)
         finally:
             self._worker = None
+
+    # ---- failures
+
+    def _retry_later(self, topic: str) -> None:
+        self._unapplied.add(topic)
+        if self._retry_timer is None:
+            self._retry_timer = asyncio.get_running_loop().call_later(self._retry_seconds, self._reapply)
+            self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
+
+    def _reapply(self) -> None:
+        self._retry_timer = None
+        names, self._unapplied = self._unapplied, set()
+        self._steps.append(self._reapply_topics(names))
+        self._continue()
+
+    def _reapply_topics(self, names: Collection[str]) -> Steps:
+        """Bring topics in line with the latest image, whatever has been applied of earlier ones."""
+        hosted: dict[str, list[Partition]] = {name: [] for name in names}
+        for partition in self._replicas.partitions.values():
+            if partition.name.topic in hosted:
+                hosted[partition.name.topic].append(partition)
+        for name in sorted(names):
+            topic = self._image.topics.get(name)
+            topic_id = topic.topic_id if topic is not None else None
+            outdated = [each.name.partition for each in hosted[name] if each.topic_id != topic_id]
+            yield from self._apply_topic(self._image, name, outdated)
+        if not self._unapplied:
+            self._retry_seconds = RETRY_SECONDS_MIN
 
     # ---- one image
 
@@ -148,24 +196,40 @@ class BrokerMetadataPublisher:
         for name in sorted(names) if len(names) <= SORTED_TOPICS_MAX else names:
             yield None  # also for a hundred thousand topics without replicas here
             before, after = old.topics.get(name), new.topics.get(name)
-            if after is None and tree.topic_path(name) in new.damaged:
-                continue  # its node cannot be read, but it was not deleted
-            if before is not None and (after is None or after.topic_id != before.topic_id):
-                yield from self._close_deleted(before.name, range(len(before.partitions)))
-                self.failed -= {(name, index) for index in range(len(before.partitions))}
-            if after is not None:
-                yield from self._close_reassigned(after)
-                ours = [index for index, state in enumerate(after.partitions) if self._node_id in state.replicas]
+            is_replaced = before is not None and (after is None or after.topic_id != before.topic_id)
+            outdated = range(len(before.partitions)) if before is not None and is_replaced else ()
+            yield from self._apply_topic(new, name, outdated)
+
+    def _apply_topic(self, image: MetadataImage, name: str, outdated: Collection[int]) -> Steps:
+        """Close the `outdated` partitions, which are those of a deleted topic, and apply the image to the others."""
+        topic = image.topics.get(name)
+        if topic is None and tree.topic_path(name) in image.damaged:
+            return  # its node cannot be read, but it was not deleted
+        try:
+            if outdated:
+                yield from self._close_deleted(name, outdated)
+                self.failed -= {(name, index) for index in outdated}
+            if topic is not None:
+                yield from self._close_reassigned(topic)
+                ours = [index for index, state in enumerate(topic.partitions) if self._node_id in state.replicas]
                 if ours:
-                    settings = self._live.topic_settings(new, name)
+                    settings = self._live.topic_settings(image, name)
                     yield from self._open(
-                        HostedPartition(after, index, after.partitions[index], settings) for index in ours
+                        HostedPartition(topic, index, topic.partitions[index], settings) for index in ours
                     )
+        except Exception:
+            logger.exception("cannot bring topic %s in line with the metadata, retrying", name)
+            self._retry_later(name)
 
     def _reconfigure(self, image: MetadataImage) -> Steps:
         """The broker's defaults changed: they are part of every topic's settings."""
         for partition in list(self._replicas.partitions.values()):
-            partition.log.settings = self._live.topic_settings(image, partition.name.topic)
+            topic = partition.name.topic
+            try:
+                partition.log.settings = self._live.topic_settings(image, topic)
+            except Exception:
+                logger.exception("cannot change the settings of %s, retrying", partition.name)
+                self._retry_later(topic)
             yield None
 
     def _close_deleted(self, topic: str, indexes: Iterable[int]) -> Steps:
@@ -264,7 +328,11 @@ class BrokerMetadataPublisher:
 
     def _apply_role(self, replica: Partition, each: HostedPartition) -> None:
         replica.log.settings = each.settings
-        notify_safely(replica.apply_state, role_of(each.state), self._clock.monotonic_ms())
+        try:
+            replica.apply_state(role_of(each.state), self._clock.monotonic_ms())
+        except Exception:
+            logger.exception("cannot apply the role of partition %s, retrying", each.name)
+            self._retry_later(each.name.topic)
 
 
 def rename_all(deletions: list[PendingDirDelete]) -> Steps:

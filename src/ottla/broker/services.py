@@ -114,10 +114,6 @@ class BrokerServices:
     def image(self) -> MetadataImage:
         return self.node.images.image
 
-    @property
-    def cluster_id(self) -> str:
-        return self.image.cluster_id
-
     # ---- shared by several handlers
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.client.client import Client
-from ottla.client.errors import error_from_code
+from ottla.client.errors import raise_for_error
 from ottla.protocol.messages import acls as wire
 from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern
 
@@ -23,8 +23,7 @@ def describe_acls(client: Client, wanted: AclFilter) -> list[AclBinding]:
         permission_type=wanted.permission,
     )
     answer = client.call(request, wire.DescribeAclsResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code, answer.error_message)
+    raise_for_error(answer.error_code, answer.error_message)
     return [AclBinding(_pattern(resource), _entry(row)) for resource in answer.resources for row in resource.acls]
 
 
@@ -44,8 +43,7 @@ def create_acls(client: Client, bindings: Sequence[AclBinding]) -> None:
         ]
     )
     for result in client.call(request, wire.CreateAclsResponse).results:
-        if result.error_code:
-            raise error_from_code(result.error_code, result.error_message)
+        raise_for_error(result.error_code, result.error_message)
 
 
 def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[AclBinding]:
@@ -66,11 +64,9 @@ def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[AclBinding
     )
     removed: dict[AclBinding, None] = {}
     for result in client.call(request, wire.DeleteAclsResponse).filter_results:
-        if result.error_code:
-            raise error_from_code(result.error_code, result.error_message)
+        raise_for_error(result.error_code, result.error_message)
         for row in result.matching_acls:
-            if row.error_code:
-                raise error_from_code(row.error_code, row.error_message)
+            raise_for_error(row.error_code, row.error_message)
             removed[AclBinding(_pattern(row), _entry(row))] = None
     return list(removed)
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ottla.base.errors import Error
 from ottla.client.client import Client
-from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.errors import BrokerError, error_from_code, raise_for_error
 from ottla.protocol.messages import topics as wire
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -176,8 +176,7 @@ class _Result(Protocol):
 
 def _check(results: Iterable[_Result]) -> None:
     for result in results:
-        if result.error_code:
-            raise error_from_code(result.error_code, result.error_message)
+        raise_for_error(result.error_code, result.error_message)
 
 
 def _check_topic(answer: MetadataResponse) -> None:
@@ -216,15 +215,10 @@ class NewTopic(NamedTuple):
     configs: Mapping[str, str]
 
 
-class _TopicResult(Protocol):
-    error_code: int
-    error_message: str | None
-
-
 def create_topics(
     client: Client, wanted: Mapping[str, NewTopic], *, validate_only: bool = False
 ) -> dict[str, BrokerError]:
-    def ask(names: Sequence[str]) -> Iterable[tuple[str, _TopicResult]]:
+    def ask(names: Sequence[str]) -> Iterable[tuple[str, _Result]]:
         request = wire.CreateTopicsRequest(
             topics=[_creatable(name, wanted[name]) for name in names],
             timeout_ms=client.timeout_ms,
@@ -241,7 +235,7 @@ def create_partitions(
 ) -> dict[str, BrokerError]:
     """Increase topics to these numbers of partitions."""
 
-    def ask(names: Sequence[str]) -> Iterable[tuple[str, _TopicResult]]:
+    def ask(names: Sequence[str]) -> Iterable[tuple[str, _Result]]:
         request = wire.CreatePartitionsRequest(
             topics=[wire.CreatePartitionsTopic(name=name, count=wanted[name]) for name in names],
             timeout_ms=client.timeout_ms,
@@ -255,7 +249,7 @@ def create_partitions(
 
 
 def delete_topics(client: Client, wanted: Sequence[str]) -> dict[str, BrokerError]:
-    def ask(names: Sequence[str]) -> Iterable[tuple[str, _TopicResult]]:
+    def ask(names: Sequence[str]) -> Iterable[tuple[str, _Result]]:
         request = wire.DeleteTopicsRequest(
             topics=[wire.DeleteTopicState(name=name) for name in names],
             topic_names=list(names),
@@ -270,7 +264,7 @@ def delete_topics(client: Client, wanted: Sequence[str]) -> dict[str, BrokerErro
 def _for_each(
     client: Client,
     wanted: Iterable[str],
-    ask: Callable[[Sequence[str]], Iterable[tuple[str, _TopicResult]]],
+    ask: Callable[[Sequence[str]], Iterable[tuple[str, _Result]]],
     already_done_error: Error | None,
 ) -> dict[str, BrokerError]:
     left = dict.fromkeys(wanted)
@@ -334,8 +328,7 @@ def describe_topic_partitions(client: Client, names: Sequence[str], partitions_p
         for found in answer.topics:
             if found.error_code in UNKNOWN_TOPIC_ERRORS:
                 continue
-            if found.error_code:
-                raise error_from_code(found.error_code)
+            raise_for_error(found.error_code)
             partitions = [_described_partition(item) for item in found.partitions]
             if current is not None and current.name == found.name:
                 current.partitions.extend(partitions)  # the rest of a topic that was split at the end of the last page

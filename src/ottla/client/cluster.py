@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ottla import __version__
 from ottla.client.client import Client
-from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.errors import BrokerError, error_from_code, raise_for_error
 from ottla.protocol.messages.cluster import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -73,8 +73,7 @@ def describe_cluster(
     request = DescribeClusterRequest(endpoint_type=endpoint_type, include_fenced_brokers=with_fenced)
     ask = client.call_controller if from_controller else client.call
     answer = ask(request, DescribeClusterResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code, answer.error_message)
+    raise_for_error(answer.error_code, answer.error_message)
     return Cluster(answer.cluster_id, answer.controller_id, answer.brokers)
 
 
@@ -85,8 +84,7 @@ def api_versions(client: Client, broker_id: int | None = None) -> ApiVersionsRes
         answer = client.call(request, ApiVersionsResponse)
     else:
         answer = client.call_broker(broker_id, request, ApiVersionsResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code)
+    raise_for_error(answer.error_code)
     return answer
 
 
@@ -137,11 +135,9 @@ def update_features(
 def describe_quorum(client: Client) -> Quorum:
     wanted = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition(partition_index=0)])
     answer = client.call(DescribeQuorumRequest(topics=[wanted]), DescribeQuorumResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code, answer.error_message)
+    raise_for_error(answer.error_code, answer.error_message)
     partition = answer.topics[0].partitions[0]
-    if partition.error_code:
-        raise error_from_code(partition.error_code, partition.error_message)
+    raise_for_error(partition.error_code, partition.error_message)
     return Quorum(partition, answer.nodes)
 
 
@@ -150,5 +146,4 @@ def unregister_broker(client: Client, broker_id: int) -> None:
     from ottla.protocol.messages.cluster import UnregisterBrokerRequest, UnregisterBrokerResponse  # noqa: PLC0415
 
     answer = client.call_controller(UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code, answer.error_message)
+    raise_for_error(answer.error_code, answer.error_message)

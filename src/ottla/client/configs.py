@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.client.client import Client
-from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.errors import BrokerError, error_from_code, raise_for_error
 from ottla.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -150,8 +150,7 @@ def _alterations(resource: Resource, name: str, wanted: Alteration) -> Increment
 def resources_with_configs(client: Client, resource: Resource) -> list[str]:
     """The names of the resources of one type with settings of their own."""
     answer = client.call(ListConfigResourcesRequest(resource_types=[resource]), ListConfigResourcesResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code)
+    raise_for_error(answer.error_code)
     return [item.resource_name for item in answer.config_resources if item.resource_type == resource]
 
 
@@ -167,8 +166,7 @@ def _config(item: DescribeConfigsResourceResult) -> Config:
 
 def _check_described(answer: DescribeConfigsResponse) -> None:
     for result in answer.results:
-        if result.error_code:
-            raise error_from_code(result.error_code, result.error_message)
+        raise_for_error(result.error_code, result.error_message)
 
 
 def _check_retriable(answer: IncrementalAlterConfigsResponse) -> None:

@@ -18,7 +18,7 @@ from ottla import __version__
 from ottla.base.errors import Error
 from ottla.base.tls_problems import describe_tls_error
 from ottla.client.addresses import Address
-from ottla.client.errors import ClientError, error_from_code
+from ottla.client.errors import ClientError, raise_for_error
 from ottla.protocol.codec import ProtocolError, decode, decode_response, encode
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
@@ -192,8 +192,7 @@ def offered_versions(connection: Connection, timeout_ms: int) -> dict[int, tuple
         ranges = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
         version = best_version(layout_of(ApiVersionsRequest), ranges) or 0
         answer = _ask(connection, version, timeout_ms)
-    if answer.error_code:
-        raise error_from_code(answer.error_code)
+    raise_for_error(answer.error_code)
     return {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
 
 

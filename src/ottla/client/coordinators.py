@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TypeVar
 
 from ottla.client.client import Client
-from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.errors import BrokerError, error_from_code, raise_for_error
 from ottla.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 MANY_KEYS_VERSION = 4  # of FindCoordinator (KIP-699)
@@ -40,8 +40,7 @@ def find_coordinators(client: Client, kind: KeyType, keys: Sequence[str]) -> lis
 def find_coordinator(client: Client, kind: KeyType, key: str) -> int:
     """The id of the broker that coordinates one key."""
     (found,) = find_coordinators(client, kind, [key])
-    if found.error_code:
-        raise error_from_code(found.error_code, found.error_message)
+    raise_for_error(found.error_code, found.error_message)
     return found.node_id
 
 

@@ -93,10 +93,7 @@ class BrokerError(ClientError):
 
 def error_of(code: int) -> Error:
     """The error of a code; unknown codes of newer brokers become UNKNOWN_SERVER_ERROR."""
-    try:
-        return Error(code)
-    except ValueError:
-        return Error.UNKNOWN_SERVER_ERROR
+    return Error(code)
 
 
 def error_from_code(code: int, message: str | None = None) -> BrokerError:
@@ -104,6 +101,12 @@ def error_from_code(code: int, message: str | None = None) -> BrokerError:
     error = error_of(code)
     words = message or ERROR_MESSAGES.get(error) or error.name.replace("_", " ").lower()
     return BrokerError(words, error, message)
+
+
+def raise_for_error(code: int, message: str | None = None) -> None:
+    """Raise the exception for an error code in a response; nothing for success."""
+    if code:
+        raise error_from_code(code, message)
 
 
 class BadPropertyError(ClientError):

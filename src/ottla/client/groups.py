@@ -9,7 +9,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.coordinators import Answers, KeyType, call_coordinator, call_coordinators
-from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.errors import BrokerError, error_from_code, raise_for_error
 from ottla.client.offsets import by_topic
 from ottla.protocol.codec import ProtocolError
 from ottla.protocol.messages import consumer_groups, group_offsets, groups
@@ -80,7 +80,9 @@ def list_groups(client: Client, states: Collection[str] = (), types: Collection[
     request = groups.ListGroupsRequest(states_filter=list(states), types_filter=list(types))
     found: dict[str, GroupListing] = {}
     for broker in client.cluster().brokers:
-        answer = client.call_broker(broker.node_id, request, groups.ListGroupsResponse, _check_listed)
+        answer = client.call_broker(
+            broker.node_id, request, groups.ListGroupsResponse, lambda answer: raise_for_error(answer.error_code)
+        )
         for item in answer.groups:
             kind = item.group_type.capitalize()  # brokers write it in lower case
             found[item.group_id] = GroupListing(item.group_id, item.protocol_type, item.group_state, kind)
@@ -177,7 +179,9 @@ def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartitio
 
     def ask(broker: int) -> None:
         answer = client.call_broker(broker, request, group_offsets.OffsetCommitResponse, version_max=NAMES_VERSION)
-        _raise_first(item.error_code for topic in answer.topics for item in topic.partitions)
+        for topic in answer.topics:
+            for item in topic.partitions:
+                raise_for_error(item.error_code)
 
     if topics:
         call_coordinator(client, KeyType.GROUP, group_id, ask)
@@ -198,7 +202,7 @@ def delete_offsets(
 
     def ask(broker: int) -> group_offsets.OffsetDeleteResponse:
         answer = client.call_broker(broker, request, group_offsets.OffsetDeleteResponse)
-        _raise_first([answer.error_code])
+        raise_for_error(answer.error_code)
         return answer
 
     answer = call_coordinator(client, KeyType.GROUP, group_id, ask)
@@ -296,13 +300,3 @@ def assigned_partitions(data: bytes) -> list[TopicPartition]:
     except ProtocolError:
         return []
     return [TopicPartition(item.topic, number) for item in assignment.assigned_partitions for number in item.partitions]
-
-
-def _check_listed(answer: groups.ListGroupsResponse) -> None:
-    _raise_first([answer.error_code])
-
-
-def _raise_first(codes: Iterable[int]) -> None:
-    for code in codes:
-        if code:
-            raise error_from_code(code)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
-from ottla.client.errors import BrokerError, error_from_code, error_of
+from ottla.client.errors import BrokerError, error_from_code, error_of, raise_for_error
 from ottla.client.offsets import by_topic
 from ottla.protocol.messages.topics import (
     AlterReplicaLogDir,
@@ -52,8 +52,7 @@ def describe_log_dirs(
 
 def _folders(client: Client, broker: int, topics: list[DescribableLogDirTopic] | None) -> list[LogDir]:
     answer = client.call_broker(broker, DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code)
+    raise_for_error(answer.error_code)
     return [
         LogDir(
             result.log_dir,

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ottla.base.errors import Error, KafkaError
 from ottla.client.client import Client
-from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.errors import BrokerError, error_from_code, raise_for_error
 from ottla.protocol.messages import configs as quota_wire
 from ottla.protocol.messages import credentials as scram_wire
 from ottla.quotas import entities
@@ -79,8 +79,7 @@ def describe_quotas(client: Client, wanted: Sequence[tuple[str, str | None]], *,
     ]
     request = quota_wire.DescribeClientQuotasRequest(components=components, strict=is_strict)
     answer = client.call(request, quota_wire.DescribeClientQuotasResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code, answer.error_message)
+    raise_for_error(answer.error_code, answer.error_message)
     return [
         Quota(
             {part.entity_type: part.entity_name for part in entry.entity},
@@ -97,8 +96,7 @@ def alter_quotas(client: Client, alterations: Sequence[Alteration]) -> None:
         request = quota_wire.AlterClientQuotasRequest(entries=entries)
         answer = client.call_controller(request, quota_wire.AlterClientQuotasResponse)
         for entry in answer.entries:
-            if entry.error_code:
-                raise error_from_code(entry.error_code, entry.error_message)
+            raise_for_error(entry.error_code, entry.error_message)
 
 
 def _alteration(wanted: Alteration) -> quota_wire.QuotaAlteration:
@@ -113,8 +111,7 @@ def describe_scram(client: Client, users: Sequence[str]) -> dict[str, list[tuple
     names = [scram_wire.ScramUserName(name=user) for user in users] or None
     request = scram_wire.DescribeUserScramCredentialsRequest(users=names)
     answer = client.call(request, scram_wire.DescribeUserScramCredentialsResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code, answer.error_message)
+    raise_for_error(answer.error_code, answer.error_message)
     found: dict[str, list[tuple[str, int]] | BrokerError] = {}
     for result in answer.results:
         if result.error_code == Error.RESOURCE_NOT_FOUND:
@@ -137,8 +134,7 @@ def alter_scram(
     )
     answer = client.call_controller(request, scram_wire.AlterUserScramCredentialsResponse)
     for result in answer.results:
-        if result.error_code:
-            raise error_from_code(result.error_code, result.error_message)
+        raise_for_error(result.error_code, result.error_message)
 
 
 def _upsertion(user: str, item: ScramUpsertion | SaltedPassword) -> scram_wire.ScramCredentialUpsertion:

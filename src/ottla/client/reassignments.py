@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Topic
 from ottla.client.client import Client
-from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.errors import BrokerError, error_from_code, raise_for_error
 from ottla.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -49,8 +49,7 @@ def list_reassignments(
     request = ListPartitionReassignmentsRequest(timeout_ms=client.timeout_ms, topics=topics)
 
     def check(answer: ListPartitionReassignmentsResponse) -> None:
-        if answer.error_code:
-            raise error_from_code(answer.error_code, answer.error_message)
+        raise_for_error(answer.error_code, answer.error_message)
 
     answer = client.call_controller(request, ListPartitionReassignmentsResponse, check)
     return {
@@ -81,8 +80,7 @@ def alter_reassignments(
     )
 
     def check(answer: AlterPartitionReassignmentsResponse) -> None:
-        if answer.error_code:
-            raise error_from_code(answer.error_code, answer.error_message)
+        raise_for_error(answer.error_code, answer.error_message)
 
     answer = client.call_controller(request, AlterPartitionReassignmentsResponse, check)
     return {
@@ -136,8 +134,7 @@ def elect_leaders(
     request = ElectLeadersRequest(election_type=kind, topic_partitions=wanted, timeout_ms=client.timeout_ms)
 
     def check(answer: ElectLeadersResponse) -> None:
-        if answer.error_code:
-            raise error_from_code(answer.error_code)
+        raise_for_error(answer.error_code)
 
     answer = client.call_controller(request, ElectLeadersResponse, check)
     return {

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ottla.base.errors import Error
 from ottla.client.client import Client
-from ottla.client.errors import ClientError, error_from_code
+from ottla.client.errors import ClientError, raise_for_error
 from ottla.protocol.messages import credentials as wire
 from ottla.security.delegation_tokens import DelegationToken, password_of_hmac, principal_of, split_principal
 
@@ -42,8 +42,7 @@ def create_token(
     if owner is not None and client.version_of(wire.CreateDelegationTokenRequest) < OWNER_VERSION:
         raise ClientError("this cluster creates tokens only for the requesting user", Error.UNSUPPORTED_VERSION)
     answer = client.call(request, wire.CreateDelegationTokenResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code)
+    raise_for_error(answer.error_code)
     made_for = principal_of(answer.principal_type, answer.principal_name)
     requester = principal_of(answer.token_requester_principal_type, answer.token_requester_principal_name)
     token = DelegationToken(
@@ -71,8 +70,7 @@ def expire_token(client: Client, hmac: bytes, period_ms: int = -1) -> int:
 
 
 def _expiry_of(answer: wire.RenewDelegationTokenResponse | wire.ExpireDelegationTokenResponse) -> int:
-    if answer.error_code:
-        raise error_from_code(answer.error_code)
+    raise_for_error(answer.error_code)
     return answer.expiry_timestamp_ms
 
 
@@ -80,8 +78,7 @@ def describe_tokens(client: Client, owners: Sequence[str] | None = None) -> list
     """The visible tokens of these owners, or of all."""
     wanted = [_principal(each) for each in owners] if owners is not None else None
     answer = client.call(wire.DescribeDelegationTokenRequest(owners=wanted), wire.DescribeDelegationTokenResponse)
-    if answer.error_code:
-        raise error_from_code(answer.error_code)
+    raise_for_error(answer.error_code)
     return [_known(row) for row in answer.tokens]
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.coordinators import Answers, KeyType, call_coordinator, call_coordinators
-from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.errors import BrokerError, error_from_code, raise_for_error
 from ottla.client.offsets import Answer, Failures, by_topic, call_leaders
 from ottla.protocol.messages import transactions
 from ottla.protocol.messages.transactions import ListedTransaction, ProducerState
@@ -65,7 +65,12 @@ def list_transactions(
     found = {}
     for broker in client.cluster().brokers:
         try:
-            answer = client.call_broker(broker.node_id, request, transactions.ListTransactionsResponse, _check_listed)
+            answer = client.call_broker(
+                broker.node_id,
+                request,
+                transactions.ListTransactionsResponse,
+                lambda answer: raise_for_error(answer.error_code),
+            )
         except BrokerError as problem:
             raise ListRefusedError(problem, broker.node_id) from None
         found[broker.node_id] = answer.transaction_states
@@ -145,15 +150,9 @@ def fence_producer(client: Client, transactional_id: str) -> None:
 
     def ask(broker: int) -> None:
         answer = client.call_broker(broker, request, transactions.InitProducerIdResponse)
-        if answer.error_code:
-            raise error_from_code(answer.error_code)
+        raise_for_error(answer.error_code)
 
     call_coordinator(client, KeyType.TRANSACTION, transactional_id, ask)
-
-
-def _check_listed(answer: transactions.ListTransactionsResponse) -> None:
-    if answer.error_code:
-        raise error_from_code(answer.error_code)
 
 
 def _described(item: transactions.DescribedTransaction, broker: int) -> DescribedTransaction:

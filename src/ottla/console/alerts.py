@@ -21,6 +21,7 @@ import msgspec
 
 from ottla.base import tasks
 from ottla.client.errors import ClientError
+from ottla.console.slots import Slots
 from ottla.monitor.alerts.alert_states import Alert, Condition
 from ottla.monitor.alerts.rule_entries import (
     ChannelEntry,
@@ -48,6 +49,7 @@ POLL_SECONDS = 1.0  # between comparisons with the clusters of the console
 RULES_MAX = 500
 RECEIVERS_MAX = 50
 SILENCES_MAX = 200
+TESTS_MAX = 2  # test messages; they occupy threads of the shared pool
 
 
 class WatchedCluster(NamedTuple):
@@ -65,7 +67,7 @@ class Alerts:
         self.console = console
         self.path = path
         self.allows_private = False
-        self.running_tests = 0  # test messages being sent
+        self.tests = Slots(TESTS_MAX, "{0} test messages are being sent: wait", 5)
         self.version = 0
         self.error = ""  # why alerting does not run
         self.rules: dict[tuple[str, str], RuleFields] = {}  # by cluster and name

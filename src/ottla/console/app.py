@@ -15,41 +15,38 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-import ipaddress
-import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ottla.console.api.dispatch import Dispatcher, error_response
+from ottla.console.api.dispatch import Dispatcher
 from ottla.console.api.errors import ApiError, not_found
-from ottla.console.api.routing import GET, RouteTable
+from ottla.console.api.routing import GET, find_route
+from ottla.web.application import JSON, HttpApp, raw_path
+from ottla.web.errors import HttpError
+from ottla.web.hosts import AllowedHosts, is_foreign_origin, is_loopback
+from ottla.web.routing import RouteTable
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-logger = logging.getLogger(__name__)
 SAFE_METHODS = ("GET", "HEAD")
 API_PREFIX = b"/api/"
-SECURITY_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; "
-        "require-trusted-types-for 'script'; trusted-types ottla"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+CONTENT_POLICY = (
+    b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types ottla"
+)
+SECURITY_HEADERS = (
+    *HttpApp.headers,
+    (b"content-security-policy", CONTENT_POLICY),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
 ERROR_PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -58,7 +55,6 @@ ERROR_PAGE = """<!doctype html>
 <body><main class="empty"><h1>{status}</h1><p>{message}</p><p><a href="/">ottla</a></p></main></body>
 </html>
 """
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 PAGES_FOLDER = Path(__file__).parent / "pages"
 VENDOR = "vendor"
 MEDIA_TYPES = {
@@ -102,8 +98,11 @@ PAGE_PATHS = (
 )
 
 
-class App:
+class App(HttpApp):
     """An ASGI application."""
+
+    headers = SECURITY_HEADERS
+    internal_error = ApiError(500, "INTERNAL", "internal error of the console: see its log")
 
     def __init__(self, dispatcher: Dispatcher, assets: Assets, hosts: AllowedHosts) -> None:
         self.dispatcher = dispatcher
@@ -114,48 +113,43 @@ class App:
     def __repr__(self) -> str:
         return f"<App {self.dispatcher}>"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http"  # server.py disables websockets and lifespan
-        request = Request(scope, receive)
-        response = await self._respond(request)
-        for name, value in SECURITY_HEADERS.items():
-            response.headers[name] = value
-        response.headers.setdefault("Cache-Control", _cache_control(scope["raw_path"], "etag" in response.headers))
-        await response(scope, receive, send)
+    async def reply(self, request: Request) -> Response | None:
+        response = await super().reply(request)
+        if response is not None:
+            response.headers.setdefault("Cache-Control", _cache_control(raw_path(request), "etag" in response.headers))
+        return response
 
-    async def _respond(self, request: Request) -> Response:
-        try:
-            self._check_origin(request)
-            if (redirect := self._redirect_from_link(request)) is not None:
-                return redirect
-            if request.scope["raw_path"].startswith(API_PREFIX):
-                return await self.dispatcher.answer(request)
-            return self._serve_file(request)
-        except ApiError as problem:
-            return _error_page(problem) if _is_browser(request) else error_response(problem)
-        except Exception:
-            logger.exception("%s %s failed", request.method, request.scope["raw_path"].decode(errors="replace"))
-            return error_response(ApiError(500, "INTERNAL", "internal error of the console: see its log"))
+    async def answer(self, request: Request) -> Response:
+        self._check_origin(request)
+        if (redirect := self._redirect_from_link(request)) is not None:
+            return redirect
+        if raw_path(request).startswith(API_PREFIX):
+            return await self.dispatcher.answer(request)
+        return self._serve_file(request)
+
+    def error_response(self, request: Request, problem: HttpError) -> Response:
+        assert isinstance(problem, ApiError)
+        return _error_page(problem) if _is_browser(request) else _error_json(problem)
+
+    def _is_page(self, path: bytes) -> bool:
+        return find_route(self.pages, GET, path).target is not None
 
     def _check_origin(self, request: Request) -> None:
         host = request.headers.get("host", "")
         if not self.allowed_hosts.allows(host):
             raise ApiError(421, "WRONG_HOST", "this host name is not allowed (ottla console --allowed-host NAME)")
         is_safe = request.method in SAFE_METHODS
-        is_api = request.scope["raw_path"].startswith(API_PREFIX)
+        is_api = raw_path(request).startswith(API_PREFIX)
         is_ours = request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
         if not is_ours and (is_api or not is_safe):
             raise ApiError(403, "FOREIGN_ORIGIN", "only the console's own pages and programs may send this request")
-        if is_safe:
-            return
-        origin = request.headers.get("origin")
-        if origin is not None and _host_of(origin) != host.lower():
+        if not is_safe and is_foreign_origin(request.headers.get("origin"), host):
             raise ApiError(403, "FOREIGN_ORIGIN", "only the console's own pages may make changes")
 
     def _redirect_from_link(self, request: Request) -> Response | None:
-        signing_in, path = self.dispatcher.console.authenticator, request.scope["raw_path"]
+        signing_in, path = self.dispatcher.console.authenticator, raw_path(request)
         token = request.query_params.get("token")
-        is_page = request.method in SAFE_METHODS and self.pages.find(GET, path).target is not None
+        is_page = request.method in SAFE_METHODS and self._is_page(path)
         is_right = token is not None and is_page and signing_in.is_local_token(token)
         if not is_right:
             signing_in.check_not_proxied(request)
@@ -170,14 +164,14 @@ class App:
         return Response(status_code=303, headers=headers)
 
     def _serve_file(self, request: Request) -> Response:
-        path: bytes = request.scope["raw_path"]
+        path: bytes = raw_path(request)
         if request.method not in SAFE_METHODS:
             raise ApiError(405, "METHOD_NOT_ALLOWED", "read pages with GET", {"Allow": "GET"})
         if path.startswith(b"/static/"):
             return self.assets.file(path.removeprefix(b"/static/"), request.headers.get("if-none-match"))
         if path == b"/favicon.ico":
             return self.assets.file(b"icon.svg", None)
-        if self.pages.find(GET, path).target is not None:
+        if self._is_page(path):
             return self.assets.file(b"index.html", request.headers.get("if-none-match"))
         if not _is_browser(request):
             raise not_found("there is no such page")
@@ -221,47 +215,11 @@ class Assets:
         return kept[1], kept[2]
 
 
-class AllowedHosts:
-    """The allowed values of the Host header, as protection from DNS rebinding.
-
-    IP addresses are always allowed if the console listens on more than loopback.
-    """
-
-    def __init__(self, listens_on: str, allowed: Iterable[str] = ()) -> None:
-        self.is_loopback = is_loopback(listens_on)
-        self.names = LOOPBACK_NAMES | {listens_on.lower(), *(name.lower() for name in allowed)}
-        if not self.is_loopback:
-            self.names |= {socket.gethostname().lower()}
-
-    def __repr__(self) -> str:
-        return f"<AllowedHosts {sorted(self.names)}>"
-
-    def allows(self, header: str) -> bool:
-        name = _without_port(header).lower()
-        return name in self.names or (not self.is_loopback and _is_ip_address(name))
-
-
-def is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _without_port(header: str) -> str:
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
-
-
-def _is_ip_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+def allowed_hosts(listens_on: str, names: Iterable[str] = ()) -> AllowedHosts:
+    """Beyond loopback also the host name and all addresses of this machine."""
+    if is_loopback(listens_on):
+        return AllowedHosts([listens_on, *names])
+    return AllowedHosts([listens_on, socket.gethostname(), *names], allows_addresses=True)
 
 
 def _is_browser(request: Request) -> bool:
@@ -274,16 +232,15 @@ def _error_page(problem: ApiError) -> Response:
     return Response(page, problem.status, headers=problem.headers, media_type="text/html")
 
 
+def _error_json(problem: ApiError) -> Response:
+    answer: dict[str, object] = {"error": problem.code, "message": problem.message}
+    if problem.sentence is not None:
+        answer |= {"sentence": problem.sentence.pattern, "values": problem.sentence.values}
+    return Response(msgspec.json.encode(answer), problem.status, headers=problem.headers, media_type=JSON)
+
+
 def _cache_control(raw_path: bytes, has_tag: bool) -> str:
     """Responses of the API are private; only those with an ETag may be stored."""
     if not raw_path.startswith(API_PREFIX):
         return "no-cache"
     return "private, no-cache" if has_tag else "no-store"
-
-
-def _host_of(origin: str) -> str | None:
-    """The host of an Origin header; None if it has none."""
-    try:
-        return urlsplit(origin).netloc.lower() or None
-    except ValueError:
-        return None

@@ -21,11 +21,14 @@ from ottla.console.history.archive import FILE as HISTORY_FILE
 from ottla.console.history.recorder import Recorder
 from ottla.console.message_workers import MessageWorkers
 from ottla.console.reassignment.runner import ReassignmentRunner
+from ottla.console.slots import Slots
 from ottla.console.store import Store, Tables
 from ottla.operations.pipeline_runs.statuses import state_folder
 
 DEFAULT_CLUSTER = "default"
 CLUSTERS_MAX = 50
+TESTS_MAX = 2  # they occupy threads of the shared pool
+STREAMS_MAX = 500  # half of the connections; the rest is for requests
 
 
 class Console:
@@ -48,8 +51,8 @@ class Console:
         self.pipelines_cluster = DEFAULT_CLUSTER  # the cluster whose page shows them
         self.course_cache = CourseCache()
         self.tally_cache = TallyCache()
-        self.running_tests = 0  # now running
-        self.event_streams = 0
+        self.tests = Slots(TESTS_MAX, "{0} tests are running: wait", 5)  # of addresses that a page sends
+        self.event_streams = Slots(STREAMS_MAX, "{0} streams are open already", 10, 503)
         self.recorder = Recorder(store.path.parent / HISTORY_FILE, clock, self.clusters, self.notify)
         self.alerts = Alerts(self, store.path.parent / ALERTS_FILE)
         self.is_stopping = False

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from ottla.base.properties import read_properties
 from ottla.client.client import Client
-from ottla.console.api.errors import ApiError, Sentence
 from ottla.console.clusters.cluster import ClusterAddress
+from ottla.console.slots import Slots
 from ottla.operations.messages.message_decoder import Schemas
 from ottla.operations.schema_registry.client_config import address_of
 from ottla.operations.schema_registry.errors import SchemaError
@@ -41,7 +41,7 @@ class MessageWorkers:
         self.allows_private = allows_private  # also for schema registries of clusters that were added in a page
         self.read_pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="console-messages")
         self.search_pool = ThreadPoolExecutor(SEARCH_THREADS, thread_name_prefix="console-search")
-        self.running_searches = 0
+        self.searches = Slots(SEARCH_THREADS, "{0} searches are running: stop one, or wait", 2)
         self._idle_clients: defaultdict[ClusterAddress, list[Client]] = defaultdict(list)
         self._registries: dict[ClusterAddress, Schemas | None] = {}
 
@@ -54,21 +54,6 @@ class MessageWorkers:
         loop = asyncio.get_running_loop()
         while found := await loop.run_in_executor(self.search_pool, take, events):
             yield found
-
-    def check_search_slot(self) -> None:
-        """Raises ApiError if the maximum number of searches is running."""
-        if self.running_searches >= SEARCH_THREADS:
-            words = Sentence("{0} searches are running: stop one, or wait", SEARCH_THREADS)
-            raise ApiError(429, "TOO_MANY", words, {"Retry-After": "2"})
-
-    @contextmanager
-    def search_slot(self) -> Iterator[None]:
-        self.check_search_slot()
-        self.running_searches += 1
-        try:
-            yield
-        finally:
-            self.running_searches -= 1
 
     @contextmanager
     def client(self, address: ClusterAddress) -> Iterator[Client]:
@@ -117,7 +102,7 @@ class MessageWorkers:
             return _InvalidRegistry(str(problem))
 
     def __repr__(self) -> str:
-        return f"<MessageWorkers searches={self.running_searches}>"
+        return f"<MessageWorkers searches={self.searches}>"
 
 
 class _InvalidRegistry:

@@ -1,4 +1,4 @@
-"""Start of the console: the socket, the store, the cluster readers, uvicorn. Ends with SIGTERM or Ctrl-C.
+"""Start of the console: the socket, the store, the cluster readers, the HTTP server. Ends with SIGTERM or Ctrl-C.
 
 Rules:
 1. When ready, print `ottla console ready on http://HOST:PORT`. Without sign-in and on a terminal, the address contains
@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import uvicorn
 
 from ottla.base.clock import SystemClock
 from ottla.base.passwords import hash_password, new_link_token, new_password
 from ottla.console.api.dispatch import Dispatcher
 from ottla.console.api.routes import ROUTES
-from ottla.console.app import LIBRARIES_MISSING, AllowedHosts, App, Assets, is_loopback
+from ottla.console.app import LIBRARIES_MISSING, App, Assets, allowed_hosts
 from ottla.console.auth.authentication import Authenticator
 from ottla.console.auth.local_link import LinkFile, make_link
 from ottla.console.auth.rights import FULL_GRANTS
@@ -32,11 +28,11 @@ from ottla.console.clusters.cluster import ClusterAddress
 from ottla.console.clusters.metrics import MetricAddresses
 from ottla.console.console import Console
 from ottla.console.store import DATABASE_FILE, Person, Store, Tables
-from ottla.operations.http_connections import TimeoutProtocol, listen
+from ottla.web.hosts import is_loopback
+from ottla.web.server import HttpServer, ServerLimits, listen, listen_address, server_tls, stop_signal
 
 ADMIN = "admin"
-CONNECTIONS_MAX = 1_000
-STOP_SECONDS_MAX = 2
+LIMITS = ServerLimits(connections=1_000, head_bytes=64 << 10, idle_seconds=5, stop_seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +78,13 @@ async def _serve(
     print_warning: Callable[[str], None],
 ) -> None:
     clock = SystemClock()
-    is_secure = options.certificate is not None
-    host, port = listener.getsockname()[:2]
-    address = f"http{'s' if is_secure else ''}://{f'[{host}]' if ':' in host else host}:{port}"
+    tls = server_tls(options.certificate, options.key) if options.certificate is not None else None
+    port: int = listener.getsockname()[1]
+    address = listen_address(listener, "http" if tls is None else "https")
     token = "" if needs_sign_in else options.local_token or new_link_token()
-    signing_in = Authenticator(store, clock, is_needed=needs_sign_in, is_secure=is_secure, port=port, local_token=token)
+    signing_in = Authenticator(
+        store, clock, is_needed=needs_sign_in, is_secure=tls is not None, port=port, local_token=token
+    )
     console = Console(store, signing_in, clock, ROUTES)
     console.message_workers.allows_private = console.alerts.allows_private = options.allows_private
     if options.pipelines is not None:
@@ -97,12 +95,8 @@ async def _serve(
     assets = Assets()
     if not assets.is_complete:
         print_warning(LIBRARIES_MISSING)
-    config = _config(
-        App(Dispatcher(console, ROUTES), assets, AllowedHosts(options.host, options.allowed_hosts)), options
-    )
-    logging.getLogger("uvicorn.error").setLevel(
-        logging.ERROR
-    )  # errors of clients belong into responses, not into the log
+    app = App(Dispatcher(console, ROUTES), assets, allowed_hosts(options.host, options.allowed_hosts))
+    server = HttpServer(app, LIMITS, tls=tls, trusts_local_proxy=True)
     data = options.data.resolve()
     link = LinkFile(data, port, make_link(address, token)) if token else None
 
@@ -113,54 +107,13 @@ async def _serve(
             f"ottla console ready on {make_link(address, token) if token and options.is_on_terminal else address}"
         )
 
-    server = _ConsoleServer(config, console.end_streams, announce)
     try:
-        await server.serve([listener])
+        await server.serve_until(listener, [stop_signal()], announce, console.end_streams)
     finally:
         if link is not None:
             link.remove()
         await console.stop_background()
         console.stop()
-
-
-def _config(app: App, options: Options) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=TimeoutProtocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        timeout_graceful_shutdown=STOP_SECONDS_MAX,
-        ssl_certfile=options.certificate,
-        ssl_keyfile=options.key,
-    )
-
-
-class _ConsoleServer(uvicorn.Server):
-    """A uvicorn server that reports readiness and does not re-raise signals after the shutdown."""
-
-    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None], on_ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self.on_stop = on_stop
-        self.on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.on_ready()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop)
-        yield
-
-    def _stop(self) -> None:
-        self.should_exit = True
-        self.on_stop()
 
 
 def create_first_admin(store: Store, print_line: Callable[[str], None]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 from uuid import UUID
@@ -21,14 +21,13 @@ from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.logs import LogLimiter
 from ottla.controller import tree
-from ottla.controller.auto_topic_creation import AutoTopicCreationManager
 from ottla.controller.decisions import ottla_version, topic_changes
 from ottla.controller.decisions.decision import Decision, with_fence
 from ottla.controller.decisions.standalone import check_store, decide_registration
 from ottla.controller.decisions.topic_changes import NewPartitions, NewTopic, NewTopicSeed, TopicDefaults, TopicResult
-from ottla.controller.image import BrokerImage, Endpoint, ImageListener, MetadataCache, MetadataImage
+from ottla.controller.image import BrokerImage, Endpoint, MetadataCache, MetadataImage
 from ottla.controller.image_loader import load_image
-from ottla.controller.producer_ids import ProducerIdManager, decide_producer_id_block
+from ottla.controller.producer_ids import decide_producer_id_block
 from ottla.controller.stores.store import (
     CheckNode,
     MetadataStore,
@@ -98,8 +97,6 @@ class ControllerService:
         self._must_reload = False
         self._is_active = False
         self._log_limiter = LogLimiter(LOG_INTERVAL_MS)
-        self._auto_creation = AutoTopicCreationManager(self.create_topics, clock)
-        self.producer_ids = ProducerIdManager(self.allocate_producer_ids)
 
     def __repr__(self) -> str:
         state = "deposed or not elected" if not self._is_active else "must reload" if self._must_reload else "ready"
@@ -113,10 +110,6 @@ class ControllerService:
     def is_active(self) -> bool:
         """Whether this is the active controller, as far as that is known without a request to the store."""
         return self._is_active
-
-    def on_image(self, listener: ImageListener) -> None:
-        """Call `listener(old, new)` on the loop with every new image, before the change is answered."""
-        self._images.add_listener(listener)
 
     async def start(
         self,
@@ -194,10 +187,6 @@ class ControllerService:
 
         size = len(wanted) + topic_changes.count_requested_partitions(wanted[:THREAD_SIZE_MIN], defaults)
         return await self._change(decide, validate_only=validate_only, timeout_ms=timeout_ms, size=size)
-
-    async def auto_create(self, names: Iterable[str]) -> None:
-        """Create the topics that do not exist, with the broker's defaults; errors show in the image only."""
-        await self._auto_creation.create_missing(names)
 
     async def delete_topics(
         self, wanted: Sequence[tuple[str | None, UUID | None]], *, timeout_ms: int | None = None

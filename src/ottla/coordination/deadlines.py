@@ -27,6 +27,12 @@ class Deadlines(Generic[Key]):
         if queued_ms is None or queued_ms > at_ms:
             self._push(key, at_ms)
 
+    def shift(self, step_ms: int) -> None:
+        """Move all deadlines."""
+        self._at_ms = {key: at_ms + step_ms for key, at_ms in self._at_ms.items()}
+        self._queued_ms = {key: at_ms + step_ms for key, at_ms in self._queued_ms.items()}
+        self._heap = [(at_ms + step_ms, count, key) for at_ms, count, key in self._heap]  # still a heap
+
     def cancel(self, key: Key) -> None:
         self._at_ms.pop(key, None)
 

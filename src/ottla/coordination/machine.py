@@ -90,6 +90,9 @@ class Machine(Protocol):
     def on_loaded(self, now_ms: int) -> list[Decision]:
         """The whole log was replayed: start the timers of the loaded state."""
 
+    def on_clock_step(self, step_ms: int) -> None:
+        """The system clock was set: move every deadline in memory by this difference."""
+
     def renew_sessions(self, now_ms: int) -> None:
         """Requests were refused for a while: members that must send heartbeats get a new session time-out."""
 

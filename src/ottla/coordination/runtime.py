@@ -40,6 +40,7 @@ LOAD_CHUNK_BYTES = 1 << 20
 CONCURRENT_LOADS_MAX = 2
 RECORDS_PER_GIL_RELEASE = 256  # under a millisecond
 RETRY_INTERVAL_MS = 200  # between two checks whether enough replicas are in sync again
+CLOCK_STEP_MS_MIN = 100  # the clocks are not read at the same moment; slower drift only adds up to this
 LINGER_SECONDS_MAX = 0.004  # the limit of gathering while more requests keep arriving
 
 
@@ -51,15 +52,25 @@ class PendingRequests(Protocol):
         """A lower bound of the requests that wait to be handled."""
 
 
-class MonotonicWallClock:
-    """Wall time that never jumps: a change of the system clock must not expire sessions or transactions."""
+class SteppedClock:
+    """Wall time, because the times in records are compared on other brokers and after restarts.
 
-    def __init__(self, clock: Clock) -> None:
+    When the system clock is set (by NTP, or an operator), `on_step` gets the difference before the next time is used:
+    deadlines must move with the clock, or sessions and transactions would expire at once or much too late.
+    """
+
+    def __init__(self, clock: Clock, on_step: Callable[[int], None]) -> None:
         self._clock = clock
+        self._on_step = on_step
         self._offset_ms = clock.now_ms() - clock.monotonic_ms()
 
     def now_ms(self) -> int:
-        return self._clock.monotonic_ms() + self._offset_ms
+        now_ms = self._clock.now_ms()
+        step_ms = now_ms - self._clock.monotonic_ms() - self._offset_ms
+        if abs(step_ms) >= CLOCK_STEP_MS_MIN:
+            self._offset_ms += step_ms
+            self._on_step(step_ms)
+        return now_ms
 
 
 class CoordinatorRuntime(Generic[M]):
@@ -80,7 +91,7 @@ class CoordinatorRuntime(Generic[M]):
         self._wait_ms_max = wait_ms_max
         self._replicas = replicas
         self._workers = workers
-        self._clock = MonotonicWallClock(clock)
+        self._clock = SteppedClock(clock, self._on_clock_step)
         self._make_machine = make_machine
         self._make_error_response = refuse
         self._codec = codec
@@ -246,7 +257,8 @@ class CoordinatorRuntime(Generic[M]):
             self.maybe_load(index)
 
     async def _load(self, index: int, partition: Partition, since: int, machine: M) -> None:
-        started_ms = self._clock.now_ms()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         offset = partition.log.log_start_offset
         try:
             while is_leading(partition, since) and not is_fully_committed(partition, offset):
@@ -258,7 +270,7 @@ class CoordinatorRuntime(Generic[M]):
             return
         if is_leading(partition, since):
             self._activate(index, partition, machine)
-            logger.info("loaded %s in %d ms: %r", partition.name, self._clock.now_ms() - started_ms, machine)
+            logger.info("loaded %s in %d ms: %r", partition.name, (loop.time() - started) * 1000, machine)
 
     async def _replay_log(self, partition: Partition, machine: M, offset: int, since: int) -> int:
         """Read to the end of the log and return it. Only markers may be appended meanwhile: there is no shard yet."""
@@ -302,8 +314,16 @@ class CoordinatorRuntime(Generic[M]):
 
     # ---- time
 
+    def _on_clock_step(self, step_ms: int) -> None:
+        logger.warning("%s: the system clock was set by %+.1f s; deadlines move with it", self.topic, step_ms / 1000)
+        for index, (wakeup_ms, handle) in self._timers.items():  # the event loop's clock is monotonic
+            self._timers[index] = (wakeup_ms + step_ms, handle)
+        for shard in self._shards.values():
+            shard.on_clock_step(step_ms)
+
     def _schedule_wakeup(self, shard: CoordinatorContext[M]) -> None:
         """One timer a shard. Most deadlines only move later: the timer then fires without effect and is set again."""
+        now_ms = self._clock.now_ms()
         wakeup_ms = shard.next_wakeup_ms()
         if wakeup_ms is None:
             return
@@ -313,7 +333,7 @@ class CoordinatorRuntime(Generic[M]):
             if armed[0] <= wakeup_ms:
                 return
             armed[1].cancel()
-        delay_seconds = max(wakeup_ms - self._clock.now_ms(), RETRY_INTERVAL_MS if shard.is_under_min_isr else 0) / 1000
+        delay_seconds = max(wakeup_ms - now_ms, RETRY_INTERVAL_MS if shard.is_under_min_isr else 0) / 1000
         handle = asyncio.get_running_loop().call_later(delay_seconds, self._wake, index)
         self._timers[index] = (wakeup_ms, handle)
 

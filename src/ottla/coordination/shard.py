@@ -196,6 +196,11 @@ class CoordinatorContext(Generic[M]):
                 self.execute(following)
             self._on_machine_changed(self)
 
+    def on_clock_step(self, step_ms: int) -> None:
+        """The system clock was set: all deadlines move with it."""
+        self._waiting = deque((offset, since_ms + step_ms, decision) for offset, since_ms, decision in self._waiting)
+        self.machine.on_clock_step(step_ms)
+
     def next_wakeup_ms(self) -> int | None:
         """The time of the next tick() if no other event comes first, or None."""
         wakeup_ms = self.machine.next_wakeup_ms()

@@ -10,7 +10,6 @@ Pure state without time or I/O; classic_rebalance.py decides when it changes. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -119,7 +118,9 @@ class ClassicGroup:
         self.members: dict[str, ClassicGroupMember] = {}
         self.static_members: dict[str, str] = {}  # static members: group.instance.id -> member id
         self.pending_join_members: set[str] = set()  # member ids that were assigned but not used to join yet (KIP-394)
+        self.awaiting_join: set[str] = set()  # members whose JoinGroup is not answered yet
         self.pending_sync_members: set[str] = set()  # members of this generation that have not sent SyncGroup
+        self._protocol_counts: dict[str, int] = {}  # how many members support each protocol
         self.has_new_member = False  # a member joined during the initial delay, which is then extended
         self.remaining_delay_ms = 0
 
@@ -131,13 +132,18 @@ class ClassicGroup:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self.pending_join_members.discard(member.member_id)
+        self.set_join_reply(member, member.join_reply)
+        self._count_protocols(member, 1)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
     def remove(self, member_id: str) -> ClassicGroupMember | None:
         member = self.members.pop(member_id, None)
-        if member is not None and member.instance_id is not None:
-            self.static_members.pop(member.instance_id, None)
+        if member is not None:
+            self._count_protocols(member, -1)
+            if member.instance_id is not None:
+                self.static_members.pop(member.instance_id, None)
+        self.awaiting_join.discard(member_id)
         self.pending_join_members.discard(member_id)
         self.pending_sync_members.discard(member_id)
         if self.leader_id == member_id:
@@ -149,21 +155,27 @@ class ClassicGroup:
         assert member_id not in self.members, f"{member_id} is in {self} already"
         old_id = self.static_members[instance_id]
         member = self.members.pop(old_id)
+        self.awaiting_join.discard(old_id)
         member.member_id, member.session_timer = member_id, None
         self.members[member_id] = member
+        self.set_join_reply(member, member.join_reply)
         self.static_members[instance_id] = member_id
         self.pending_sync_members.discard(old_id)
         if self.leader_id == old_id:
             self.leader_id = member_id
         return member
 
-    @property
-    def has_all_joined(self) -> bool:
-        return not self.pending_join_members and all(member.join_reply is not None for member in self.members.values())
+    def set_join_reply(self, member: ClassicGroupMember, reply_to: ReplyTo) -> None:
+        """The member waits for the answer of its JoinGroup, or does not (None)."""
+        member.join_reply = reply_to
+        if reply_to is not None:
+            self.awaiting_join.add(member.member_id)
+        else:
+            self.awaiting_join.discard(member.member_id)
 
     @property
-    def awaiting_join_count(self) -> int:
-        return sum(member.join_reply is not None for member in self.members.values())
+    def has_all_joined(self) -> bool:
+        return not self.pending_join_members and len(self.awaiting_join) == len(self.members)
 
     def elect_new_joined_leader(self) -> bool:
         """Make a member that has joined the leader; returns False if no member has joined."""
@@ -187,9 +199,25 @@ class ClassicGroup:
         """Whether a member with these protocols can join the group."""
         if not self.members:
             return bool(protocol_type) and bool(protocols)
-        return protocol_type == self.protocol_type and bool(
-            self._candidate_protocols() & {each.name for each in protocols}
-        )
+        return protocol_type == self.protocol_type and any(self._is_common(each.name) for each in protocols)
+
+    def set_protocols(self, member: ClassicGroupMember, protocols: list[JoinGroupRequestProtocol]) -> None:
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, 1)
+
+    def _count_protocols(self, member: ClassicGroupMember, change: int) -> None:
+        """Every join compares its protocols with those of all members, so they are counted."""
+        for name in {each.name for each in member.protocols}:
+            count = self._protocol_counts.get(name, 0) + change
+            if count:
+                self._protocol_counts[name] = count
+            else:
+                del self._protocol_counts[name]
+
+    def _is_common(self, protocol: str) -> bool:
+        """Whether all members support this protocol."""
+        return self._protocol_counts.get(protocol) == len(self.members)
 
     def subscribed_topics(self) -> set[str] | None:
         """The topics that the members read; None if the members are not consumers or their metadata is unreadable."""
@@ -205,16 +233,11 @@ class ClassicGroup:
 
     def select_protocol(self) -> str:
         """Each member votes for the first of its protocols that all members support; the most votes win."""
-        common = self._candidate_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
-            choice = next(each.name for each in member.protocols if each.name in common)
+            choice = next(each.name for each in member.protocols if self._is_common(each.name))
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
-
-    def _candidate_protocols(self) -> set[str]:
-        names: Iterator[set[str]] = ({each.name for each in member.protocols} for member in self.members.values())
-        return set.intersection(*names) if self.members else set()
 
     def join_response_members(self) -> list[JoinGroupResponseMember]:
         """The members with their metadata, for the leader's JoinGroup response."""

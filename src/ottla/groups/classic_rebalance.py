@@ -110,7 +110,7 @@ class ClassicGroups:
         size_max = self.settings.size_max
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             member = group.members.get(member_id)
-            return (member is not None and member.join_reply is not None) or group.awaiting_join_count < size_max
+            return (member is not None and member.join_reply is not None) or len(group.awaiting_join) < size_max
         if group.state in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE):
             return member_id in group.members or len(group.members) < size_max
         return True
@@ -218,11 +218,11 @@ class ClassicGroups:
             decision.replies.append(
                 Reply(member.join_reply, join_error_response(member.member_id, Error.UNKNOWN_MEMBER_ID))
             )
-        member.protocols = request.protocols
+        group.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
         member.session_timeout_ms = request.session_timeout_ms
         member.client_id, member.client_host = client.client_id, client.host
-        member.join_reply = reply_to
+        group.set_join_reply(member, reply_to)
         self.memory.update(member)
         group.pending_sync_members.discard(member.member_id)
 
@@ -241,13 +241,13 @@ class ClassicGroups:
         was_leader = group.leader_id
         old_id = group.static_members[request.group_instance_id]
         old = group.members[old_id]
-        self._fail_pending_requests(old, Error.FENCED_INSTANCE_ID, decision)
+        self._fail_pending_requests(group, old, Error.FENCED_INSTANCE_ID, decision)
         self.deadlines.cancel(ClassicGroupTimer("session", group.group_id, old_id))
         member = group.replace_static_member(request.group_instance_id, new_member_id)
         self._update_member(group, member, request, client, None, decision)
         self._schedule_session_timeout(group, member, now_ms, member.session_timeout_ms)
         if group.state is not ClassicGroupState.STABLE or group.select_protocol() != group.protocol_name:
-            member.join_reply = reply_to
+            group.set_join_reply(member, reply_to)
             self._maybe_prepare_rebalance(group, decision, now_ms)
             return
         response = join_response(group, new_member_id, with_members=False)
@@ -432,7 +432,7 @@ class ClassicGroups:
             is_leader = member.member_id == group.leader_id
             response = join_response(group, member.member_id, with_members=is_leader)
             decision.replies.append(Reply(member.join_reply, response))
-        member.join_reply = None
+        group.set_join_reply(member, None)
         member.is_new = False
         group.pending_sync_members.add(member.member_id)
         self._schedule_session_timeout(group, member, now_ms, member.session_timeout_ms)
@@ -458,7 +458,7 @@ class ClassicGroups:
         member = self._delete_member(group, member_id)
         if member is None:
             return
-        self._fail_pending_requests(member, Error.UNKNOWN_MEMBER_ID, decision)
+        self._fail_pending_requests(group, member, Error.UNKNOWN_MEMBER_ID, decision)
         self.deadlines.cancel(ClassicGroupTimer("session", group.group_id, member_id))
         if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             self._maybe_prepare_rebalance(group, decision, now_ms)
@@ -514,7 +514,7 @@ class ClassicGroups:
         """The group becomes a consumer group: waiting members get REBALANCE_IN_PROGRESS and join again."""
         decision = Decision()
         for member in group.members.values():
-            self._fail_pending_requests(member, Error.REBALANCE_IN_PROGRESS, decision)
+            self._fail_pending_requests(group, member, Error.REBALANCE_IN_PROGRESS, decision)
         return decision.replies
 
     def fail_requests_for_unload(self) -> list[Reply]:
@@ -522,7 +522,7 @@ class ClassicGroups:
         decision = Decision()
         for group in self.groups.values():
             for member in group.members.values():
-                self._fail_pending_requests(member, Error.NOT_COORDINATOR, decision)
+                self._fail_pending_requests(group, member, Error.NOT_COORDINATOR, decision)
         return decision.replies
 
     def on_downgraded(self, event: ConsumerGroupDowngraded, now_ms: int) -> Decision:
@@ -531,7 +531,7 @@ class ClassicGroups:
         group = self.groups.get(event.group_id)
         if group is not None:
             for member in group.members.values():
-                member.protocols = event.protocols.get(member.member_id, member.protocols)
+                group.set_protocols(member, event.protocols.get(member.member_id, member.protocols))
                 self.memory.update(member)
             self.start_sessions(group, now_ms)
             if event.must_rebalance:
@@ -555,12 +555,15 @@ class ClassicGroups:
     def _schedule(self, timer: ClassicGroupTimer, at_ms: int) -> None:
         self.deadlines.set(timer, at_ms)
 
-    def _fail_pending_requests(self, member: ClassicGroupMember, error: Error, decision: Decision) -> None:
+    def _fail_pending_requests(
+        self, group: ClassicGroup, member: ClassicGroupMember, error: Error, decision: Decision
+    ) -> None:
         if member.join_reply is not None:
             decision.replies.append(Reply(member.join_reply, join_error_response(member.member_id, error)))
         if member.sync_reply is not None:
             decision.replies.append(Reply(member.sync_reply, sync_error_response(error)))
-        member.join_reply = member.sync_reply = None
+        group.set_join_reply(member, None)
+        member.sync_reply = None
 
 
 def adds_member(group: ClassicGroup, request: JoinGroupRequest) -> bool:

@@ -282,6 +282,12 @@ class GroupCoordinator:
         self.renew_sessions(now_ms)
         return []
 
+    def on_clock_step(self, step_ms: int) -> None:
+        self.classic.deadlines.shift(step_ms)
+        self.consumer.deadlines.shift(step_ms)
+        if self._sweep_due_ms is not None:
+            self._sweep_due_ms += step_ms
+
     def renew_sessions(self, now_ms: int) -> None:
         for group in self.groups.values():
             self.classic.start_sessions(group, now_ms)

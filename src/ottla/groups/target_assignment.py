@@ -102,7 +102,9 @@ class ConsumerGroupUpdate:
 
     def update_target_assignment(self, assignors: tuple[str, ...], interval_ms: int) -> None:
         """Compute a new target if the group epoch was raised, but not more often than the interval (KIP-1263)."""
-        if self._epoch <= self._target_epoch or self._now_ms - self._group.assignment_timestamp_ms < interval_ms:
+        # A time in the future is that of a clock that was set back since.
+        is_early = 0 <= self._now_ms - self._group.assignment_timestamp_ms < interval_ms
+        if self._epoch <= self._target_epoch or is_early:
             return
         group_id = self._group.group_id
         members = self._members()

@@ -91,14 +91,15 @@ def resolution_due(
     last_ms = max(
         (each for each in (group.regexes_resolved_ms, group.regex_failure_ms) if each is not None), default=None
     )
-    if last_ms is not None and now_ms <= last_ms + REFRESH_INTERVAL_MS_MIN:
+    # A time in the future is that of a clock that was set back since.
+    if last_ms is not None and last_ms <= now_ms <= last_ms + REFRESH_INTERVAL_MS_MIN:
         return None
     is_last = was != pattern and members[was] == 1
     is_due = (
         len(members) + is_new - is_last != len(group.resolved_regexes)
         or is_new
         or group.regexes_resolved_generation < catalog.new_topics_generation
-        or (last_ms is not None and now_ms > last_ms + refresh_interval_ms)
+        or (last_ms is not None and not last_ms <= now_ms <= last_ms + refresh_interval_ms)
     )
     patterns = {*members, pattern} - {"", was if is_last else ""} if is_due else None
     return RegexResolution(group.group_id, frozenset(patterns), catalog, now_ms) if patterns else None

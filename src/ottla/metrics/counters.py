@@ -7,13 +7,62 @@ Finds the error codes in a response, by its message class. Compiled with mypyc w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
-from ottla.metrics.audit import AuditCounters
-from ottla.metrics.cleaner import CleanerCounters
+from ottla.base.names import TopicPartition
 from ottla.metrics.requests import RequestMeter
 from ottla.metrics.unsupported_requests import UnsupportedRequests
 from ottla.protocol.schema import Type, types_of
+
+
+class AuditCounters:
+    """Updated by the trail and its writer, read by the metrics."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.lost = 0  # never written: the queue was full, or the broker stopped
+        self.failed_writes = 0  # attempts that were retried
+        self.waiting = 0  # queued events
+
+    def __repr__(self) -> str:
+        return f"<AuditCounters {self.written} written, {self.waiting} waiting, {self.lost} lost>"
+
+
+class CleanerCounters:
+    """Updated by the cleaner, read by the metrics."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.records_read = 0
+        self.records_kept = 0
+        self.seconds = 0.0
+        self.last_recopy = 0.0  # of the last run: bytes written per byte read
+        self.last_seconds = 0.0
+        self.max_dirty_ratio = 0.0  # the highest share of uncompacted bytes at the last check
+        self.checked_ms = 0  # time of the last check; 0: never
+        self.uncleanable: Collection[TopicPartition] = ()  # logs that are skipped after an error
+
+    def record_check(self, dirtiest: float, now_ms: int) -> None:
+        self.max_dirty_ratio = dirtiest
+        self.checked_ms = now_ms
+
+    def record_run(
+        self, *, bytes_read: int, bytes_written: int, records_read: int, records_kept: int, seconds: float
+    ) -> None:
+        self.runs += 1
+        self.bytes_read += bytes_read
+        self.bytes_written += bytes_written
+        self.records_read += records_read
+        self.records_kept += records_kept
+        self.seconds += seconds
+        self.last_recopy = bytes_written / bytes_read if bytes_read else 0.0
+        self.last_seconds = seconds
+
+    def __repr__(self) -> str:
+        return f"<CleanerCounters {self.runs} runs, {self.records_read - self.records_kept} records removed>"
 
 
 class BrokerCounters:

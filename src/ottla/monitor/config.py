@@ -33,7 +33,6 @@ from ottla.monitor.offset_store import HistoryLimits
 FILE_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 20
 PORT: Final = 8000  # Burrow's
-LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _OPENING: Final = (
     yaml.FlowSequenceStartToken,
     yaml.FlowMappingStartToken,

@@ -1,7 +1,6 @@
 """The records of fetched batches as columns: bounds of keys and values, offsets, timestamps; no object per record.
 
 Compiled with mypyc where possible. The columns are raw little-endian numbers in NumPy's layout, all int64:
-knows them, all int64:
 
     bounds      pairs, start and end of a key or value in the parsed bytes; null has an empty range
     nulls       the rows whose key or value is null

@@ -54,9 +54,6 @@ class Entity(NamedTuple):
     def parts(self) -> tuple[tuple[str, str | None], ...]:
         return tuple(zip(self.kinds, self.names, strict=True))
 
-    def name_of(self, kind: str) -> str | None:
-        return self.names[self.kinds.index(kind)]
-
     def __str__(self) -> str:
         return ",".join(f"{kind}={DEFAULT_SHOWN if name is None else name}" for kind, name in self.parts)
 

@@ -56,7 +56,6 @@ class Meter:
         "throttle_ms_sum",
         "throttled_until_ms",
         "total",
-        "uses",
         "window_ms",
         "windows",
     )
@@ -64,7 +63,6 @@ class Meter:
     def __init__(self, bound: float, windows: int, window_ms: int) -> None:
         self.total = 0.0  # of all windows that count
         self.last_ms = 0  # the time of the last use
-        self.uses = 0  # the number of measured requests
         self.throttle_count = 0  # throttled requests: number, total wait, end of the wait, time of the last log line
         self.throttle_ms_sum = 0
         self.throttled_until_ms = 0
@@ -94,7 +92,6 @@ class Meter:
             self._begin(now_ms)
         self._windows[-1].amount += amount
         self.last_ms = now_ms
-        self.uses += 1
         self.total += amount
         if now_ms < self._smoothed_until_ms:
             free_ms = max(self.free_ms, float(now_ms - self.window_ms)) + amount * 1000 / self.bound

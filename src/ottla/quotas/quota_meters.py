@@ -46,9 +46,6 @@ class QuotaMeter:
         self.rule = rule
         self.meter = meter
 
-    def record(self, amount: float, now_ms: int) -> int:
-        return self.meter.record(amount, now_ms)
-
     def __repr__(self) -> str:
         return f"<QuotaMeter of {self.rule.key} by {self.rule.entity}: {self.meter!r}>"
 

@@ -17,10 +17,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import hashlib
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
@@ -29,11 +25,11 @@ from typing import Final, NamedTuple
 from ottla.base.clock import Clock, SystemClock
 from ottla.base.passwords import PASSWORD_LENGTH_MAX, LoginBackoff, is_password, token_digest
 from ottla.registry.errors import RegistryError
+from ottla.web.credentials import VerifiedPasswords, basic_credentials, read_authorization
 
 ANONYMOUS: Final = "anonymous"
 EVERYTHING: Final = "*"
 RIGHTS: Final = ("read", "write")
-REMEMBERED_MAX: Final = 1_000
 PASSWORD_CHECKS_MAX: Final = 20  # takes less than a second of one thread
 USERS_MAX: Final = 10_000
 PASSWORD, TOKEN = "scrypt$", "sha256$"
@@ -91,8 +87,7 @@ class Authenticator:
         self._tokens = {user.secret: user for user in users.values() if user.secret.startswith(TOKEN)}
         self._clock = clock or SystemClock()
         self._failed_attempts = LoginBackoff()
-        self._key = secrets.token_bytes(32)
-        self._remembered: dict[bytes, User] = {}
+        self._verified = VerifiedPasswords[User]()
         self.checks_in_progress = 0  # passwords in progress
         self._threads = ThreadPoolExecutor(1, "registry-passwords")
 
@@ -106,21 +101,21 @@ class Authenticator:
             if found is None:
                 raise unauthorized()
             return found
-        kind, _, rest = authorization.partition(" ")
-        if kind.lower() == "bearer":
-            found = self._tokens.get(f"{TOKEN}{token_digest(rest.strip())}")
+        scheme, text = read_authorization(authorization)
+        if scheme == "bearer":
+            found = self._tokens.get(f"{TOKEN}{token_digest(text)}")
             if found is None:
                 raise unauthorized()
             return found
-        if kind.lower() != "basic":
+        credentials = basic_credentials(text) if scheme == "basic" else None
+        if credentials is None or len(credentials[1]) > PASSWORD_LENGTH_MAX:
             raise unauthorized()
-        return await self._log_in(*_credentials(rest))
+        return await self._log_in(*credentials)
 
     async def _log_in(self, name: str, password: str) -> User:
         user = self._users.get(name)
-        digest = hashlib.blake2b(f"{name}\0{password}".encode(), key=self._key).digest()
-        if (remembered := self._remembered.get(digest)) is not None:
-            return remembered
+        if (verified := self._verified.find(name, password, self._clock.now_ms())) is not None:
+            return verified
         if self._failed_attempts.wait_ms((name,), self._clock.now_ms()) > 0:
             raise RegistryError(429, "Too many wrong passwords: wait a moment")
         await asyncio.sleep(0)  # fails the fast path, which cannot wait
@@ -136,9 +131,7 @@ class Authenticator:
             self._failed_attempts.record_failure((name,), self._clock.now_ms())
             raise unauthorized()
         self._failed_attempts.record_success((name,))
-        if len(self._remembered) >= REMEMBERED_MAX:
-            self._remembered.clear()
-        self._remembered[digest] = user
+        self._verified.add(name, password, user, self._clock.now_ms())
         return user
 
 
@@ -149,16 +142,6 @@ def unauthorized() -> RegistryError:
 def denied(user: User, what: str, subject: str | None) -> RegistryError:
     name = "the global settings" if subject is None else f"subject {subject}"
     return RegistryError(40301, f"User is denied operation: {user.name} may not {what} {name}")
-
-
-def _credentials(text: str) -> tuple[str, str]:
-    try:
-        name, is_pair, password = base64.b64decode(text.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
-        raise unauthorized() from None
-    if not is_pair or len(password) > PASSWORD_LENGTH_MAX:
-        raise unauthorized()
-    return name, password
 
 
 def _user(number: int, name: str, secret: str, rights: str) -> User:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from ottla.web.errors import HttpError
 
-class RegistryError(Exception):
+
+class RegistryError(HttpError):
     """A rejected request."""
 
     def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
+        super().__init__(code if code < 1000 else code // 100, message)
         self.code = code
-        self.message = message
-
-    @property
-    def status(self) -> int:
-        return self.code if self.code < 1000 else self.code // 100
-
-    def __repr__(self) -> str:
-        return f"<RegistryError {self.code} {self.message[:80]}>"
 
 
 def subject_not_found(subject: str) -> RegistryError:

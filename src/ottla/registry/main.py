@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-import signal
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -23,21 +22,21 @@ from ottla.base.tasks import spawn_awaited
 from ottla.client.client import CONNECT_RETRY_MS as USUAL_PATIENCE_MS
 from ottla.client.client import Client, open_client
 from ottla.client.errors import ClientError
-from ottla.operations.http_connections import make_server
 from ottla.registry.access import Authenticator
 from ottla.registry.config import RegistryConfig
 from ottla.registry.election import Election
 from ottla.registry.errors import RegistryError
 from ottla.registry.forwarder import Forwarder
-from ottla.registry.http.app import LOCAL_HOSTS, RegistryApp
+from ottla.registry.http.app import RegistryApp
 from ottla.registry.http.fast_path import FastPath, fast_path_protocol
 from ottla.registry.kafka_store import KafkaStore, KafkaStoreError
 from ottla.registry.leadership import Leadership, RegistryIdentity
 from ottla.registry.registry import Registry
 from ottla.registry.subjects.state import RegistryState
+from ottla.web.hosts import LOOPBACK_NAMES, AllowedHosts
+from ottla.web.server import HttpServer, ServerLimits, listen_address, stop_signal
 
 WILDCARD_HOSTS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 (told apart, not bound)
-SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 CLIENT_ID: Final = "schema-registry"
 TIMEOUT_MS: Final = 10_000
 CONNECT_RETRY_MS: Final = 5_000  # time for a broker to restart
@@ -54,15 +53,11 @@ async def run_registry(
     config: RegistryConfig, listener: socket.socket, print_line: Callable[[str], None], warn: Callable[[str], None]
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises RegistryStopped."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in SIGNALS:
-        loop.add_signal_handler(number, stopping.set)
+    stopped = stop_signal()
     port: int = listener.getsockname()[1]
     election = make_election(config, port)
     registry = make_registry(config, election)
     forwarding = Forwarder(config.peers_tls)
-    stopped = spawn_awaited(stopping.wait(), "signal")
     try:
         opening = spawn_awaited(_open(registry, config, warn), "reading of the schemas")
         await asyncio.wait([opening, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -73,7 +68,7 @@ async def run_registry(
         election.start()
         await _serve(registry, config, listener, stopped, print_line, forwarding)
     finally:
-        await loop.run_in_executor(None, election.close)
+        await asyncio.to_thread(election.close)
         forwarding.close()
         await registry.close()
 
@@ -139,26 +134,17 @@ async def _serve(
     say: Callable[[str], None],
     forwarding: Forwarder,
 ) -> None:
-    host, port = listener.getsockname()[:2]
-    hosts = {host, *config.allowed_hosts} if host in LOCAL_HOSTS else None
+    host: str = listener.getsockname()[0]
+    hosts = AllowedHosts([host, *config.allowed_hosts]) if host in LOOPBACK_NAMES else None
     _raise_file_limit()
     access = Authenticator(config.users) if config.users is not None else None
     app = RegistryApp(registry, hosts, forwarding, access)
-    server = make_server(app)
-    server.config.limit_concurrency = CONNECTIONS_MAX
-    server.config.http = fast_path_protocol(FastPath(app, registry.state))
-    if config.tls is not None:
-        server.config.load()
-        server.config.ssl = config.tls
-    serving = spawn_awaited(server.serve([listener]), "HTTP server of the registry")
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.01)
-    say(f"ottla registry ready on {config.scheme}://{f'[{host}]' if ':' in host else host}:{port}")
+    protocol = fast_path_protocol(FastPath(app, registry.state))
+    server = HttpServer(app, ServerLimits(CONNECTIONS_MAX), protocol=protocol, tls=config.tls)
     assert registry.log.failure is not None
-    ends: list[asyncio.Future[Any]] = [serving, stopped, registry.log.failure]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    server.should_exit = True
-    await serving
+    address = listen_address(listener, config.scheme)
+    ends: list[asyncio.Future[Any]] = [stopped, registry.log.failure]
+    await server.serve_until(listener, ends, lambda: say(f"ottla registry ready on {address}"))
     if registry.log.failure.done():
         raise RegistryStopped(registry.log.failure.result())
 

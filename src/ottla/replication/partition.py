@@ -116,6 +116,15 @@ class Partition:
         if role.leader_epoch == known.leader_epoch and role.partition_epoch < self.partition_epoch:
             return
         self.state = role
+        try:
+            self._apply_role(role, now_ms)
+        except Exception:
+            self.state = known  # the next attempt must not find the role applied already
+            raise
+        if self.on_state_change is not None:
+            notify_safely(self.on_state_change, self)
+
+    def _apply_role(self, role: PartitionState, now_ms: int) -> None:
         self.replica_count = len(role.replicas)
         if self.is_disk_full and (role.leader == NO_LEADER or role.isr == (self.node_id,)):
             self.mark_disk_available()  # no other replica is left: a leader that only serves reads is better than none
@@ -125,8 +134,6 @@ class Partition:
             self._change_leader(role, now_ms)
         elif role.leader == self.node_id:
             self._update_leader_state(role, now_ms)
-        if self.on_state_change is not None:
-            notify_safely(self.on_state_change, self)
 
     def _change_leader(self, role: PartitionState, now_ms: int) -> None:
         self._flush_if_due()  # records that a crash left unflushed count only once they are on disk

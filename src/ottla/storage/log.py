@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import uuid
 from collections.abc import Callable
 from typing import Final
@@ -39,7 +40,13 @@ from ottla.storage.index import RELATIVE_OFFSET_MAX
 from ottla.storage.leader_epochs import LeaderEpochCache
 from ottla.storage.log_validator import LogAppendInfo, LogValidator
 from ottla.storage.producer_state import BatchMetadata, ProducerStateManager, ProducerStates
-from ottla.storage.range_checks import add_verified_range, check_range, repair_leader_epochs, segment_of
+from ottla.storage.range_checks import (
+    add_verified_range,
+    check_range,
+    repair_leader_epochs,
+    segment_of,
+    wrong_leader_epochs,
+)
 from ottla.storage.replay import aborted_transaction, read_marker
 from ottla.storage.retention import (
     DeletedSegments,
@@ -106,6 +113,7 @@ class Log:
         self._latest_epoch = epochs.latest_epoch
         self._is_disk_full = False
         self._truncation_count = 0
+        self._truncation_lock = threading.Lock()  # workers that write into a segment hold it, too
         self._cached_end_offset = -1  # end offset of the last read that was limited …
         self._cached_end_position = 0  # … and its file position
         self._name = str(partition)
@@ -550,8 +558,14 @@ class Log:
         Raises KafkaError(CORRUPT_MESSAGE) if the first batch is corrupt, and TransactionIndexWrongError if a worker
         must rebuild the transaction indexes first; then read again.
         """
+        with self._truncation_lock:
+            truncation_count = self._truncation_count
         sound_end = check_range(file_range)
-        repair_leader_epochs(segment_of(file_range), file_range, self.epochs)
+        wrong_epochs = wrong_leader_epochs(segment_of(file_range), file_range, self.epochs)
+        if wrong_epochs:
+            with self._truncation_lock:
+                if self._truncation_count == truncation_count:
+                    repair_leader_epochs(segment_of(file_range), file_range, wrong_epochs)
         if not self.has_verified_txn_index and contradicts_transaction_index(
             list(self.segments), file_range, self.producer_state.ongoing_txns(), self.known_txn_outcomes
         ):
@@ -690,12 +704,13 @@ class Log:
 
     def _truncate(self, truncate: Callable[[Log, int], None], offset: int) -> None:
         self.finish_renames()  # a new segment may need the name of one of them
-        self._truncation_count += 1
         self._cached_end_offset = -1
         self.known_txn_outcomes.clear()
         self.producer_state.cancel_snapshot()
         try:
-            truncate(self, offset)
+            with self._truncation_lock:
+                self._truncation_count += 1
+                truncate(self, offset)
         except OSError as error:
             self.take_offline(f"cannot truncate {self.directory}: {error}")
             raise self.offline_error() from error

@@ -20,6 +20,7 @@ import logging
 import os
 import struct
 import threading
+from collections import OrderedDict, deque
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
@@ -92,15 +93,20 @@ class ProducerStates:
     def __init__(self, expiration_ms: int) -> None:
         self.expiration_ms = expiration_ms
         self.by_id: dict[int, ProducerStateEntry] = {}
-        self.ongoing_txns: dict[int, int] = {}  # producer id -> first offset
-        # First offset and marker offset of ended transactions with unreplicated markers.
-        self.unreplicated_txns: list[tuple[int, int]] = []
+        # Producer id -> first offset, the oldest transaction first: every read_committed fetch needs that one.
+        self.ongoing_txns: OrderedDict[int, int] = OrderedDict()
+        # First offset and marker offset of ended transactions with unreplicated markers. Both ascend: a transaction
+        # that ended before an older one hides nothing that the older one does not hide.
+        self.unreplicated_txns: deque[tuple[int, int]] = deque()
 
     def add(self, producer: ProducerStateEntry) -> None:
-        """Add a producer from a snapshot."""
+        """Add a producer from a snapshot; call sort_ongoing_txns() after the last one."""
         self.by_id[producer.producer_id] = producer
         if producer.current_txn_first_offset != NO_OFFSET:
             self.ongoing_txns[producer.producer_id] = producer.current_txn_first_offset
+
+    def sort_ongoing_txns(self) -> None:
+        self.ongoing_txns = OrderedDict(sorted(self.ongoing_txns.items(), key=lambda txn: txn[1]))
 
     def clear(self) -> None:
         self.by_id.clear()
@@ -188,31 +194,32 @@ class ProducerStates:
         return first_offset
 
     def _add_unreplicated(self, first_offset: int, marker_offset: int) -> None:
+        ended = self.unreplicated_txns
+        while ended and ended[-1][0] > first_offset:
+            ended.pop()
         # Merge two entries into one that ends with the later marker: too late, never too early.
-        if len(self.unreplicated_txns) >= UNREPLICATED_MAX:
-            oldest_first, _ = self.unreplicated_txns.pop(0)
-            next_first, next_marker = self.unreplicated_txns[0]
-            self.unreplicated_txns[0] = (min(oldest_first, next_first), next_marker)
-        self.unreplicated_txns.append((first_offset, marker_offset))
+        if len(ended) >= UNREPLICATED_MAX:
+            oldest_first, _ = ended.popleft()
+            ended[0] = oldest_first, ended[0][1]
+        ended.append((first_offset, marker_offset))
 
     def first_unstable_offset(self) -> int:
         """The first offset of the oldest open transaction, or -1."""
-        return min(self.ongoing_txns.values()) if self.ongoing_txns else NO_OFFSET
+        return next(iter(self.ongoing_txns.values())) if self.ongoing_txns else NO_OFFSET
 
     def first_unstable_offset_below(self, high_watermark: int) -> int:
         """The same for readers: a transaction without a replicated marker is still open for them."""
         first_offset = self.first_unstable_offset()
+        self.remove_unreplicated(high_watermark)
         if self.unreplicated_txns:
-            self.remove_unreplicated(high_watermark)
-            for ended_first, _ in self.unreplicated_txns:
-                if first_offset == NO_OFFSET or ended_first < first_offset:
-                    first_offset = ended_first
+            oldest_ended = self.unreplicated_txns[0][0]
+            return oldest_ended if first_offset == NO_OFFSET else min(oldest_ended, first_offset)
         return first_offset
 
     def remove_unreplicated(self, high_watermark: int) -> None:
         """Remove transactions with markers below the high watermark: they have ended for every reader."""
-        if self.unreplicated_txns:
-            self.unreplicated_txns = [entry for entry in self.unreplicated_txns if entry[1] >= high_watermark]
+        while self.unreplicated_txns and self.unreplicated_txns[0][1] < high_watermark:
+            self.unreplicated_txns.popleft()
 
     def remove_expired(self, now_ms: int) -> None:
         """Remove producers without recent records; an open transaction keeps its producer."""
@@ -406,6 +413,7 @@ def decode_snapshot(data: bytes, producers: ProducerStates) -> None:
         raise SnapshotError(f"{len(data)} bytes cannot hold {count} producers")
     for fields in ENTRY.iter_unpack(memoryview(data)[HEAD.size :]):
         add_producer(producers, *fields)
+    producers.sort_ongoing_txns()
 
 
 def add_producer(

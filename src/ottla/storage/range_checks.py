@@ -171,29 +171,32 @@ class EpochEntry(NamedTuple):
     epoch: int
 
 
-def repair_leader_epochs(segment: Segment, file_range: FileRange, epochs: LeaderEpochCache) -> int:
-    """Repair wrong leader epochs of a verified range, in any thread; returns the number of repaired batches."""
+def wrong_leader_epochs(segment: Segment, file_range: FileRange, epochs: LeaderEpochCache) -> list[EpochEntry]:
+    """Batches of a verified range that need another epoch, with that epoch; in any thread."""
     if has_one_epoch(segment, file_range, epochs):
-        return 0
+        return []
     found = batch_epochs(segment, file_range)
-    mended = 0
+    wrong: list[EpochEntry] = []
     for place, batch in enumerate(found):
         epoch = epochs.epoch_of(batch.base_offset)
         if batch.epoch == epoch or min(batch.epoch, epoch) < 0:
             continue
         around = [other.epoch for other in (*found[max(place - 1, 0) : place], *found[place + 1 : place + 2])]
         if around and all(other == epoch for other in around):
-            right = epoch.to_bytes(EPOCH_BYTES, "big")
-            files.write_all(file_range.descriptor, right, batch.position + EPOCH_AT)
-            mended += 1
-            logger.warning(
-                "Repaired the leader epoch of offset %d in %s: it was %d instead of %d",
-                batch.base_offset,
-                segment.path(files.LOG_SUFFIX),
-                batch.epoch,
-                epoch,
-            )
-    return mended
+            wrong.append(batch._replace(epoch=epoch))
+    return wrong
+
+
+def repair_leader_epochs(segment: Segment, file_range: FileRange, wrong: list[EpochEntry]) -> None:
+    """The log must not be truncated meanwhile: the next batches may already be written at these positions."""
+    for batch in wrong:
+        files.write_all(file_range.descriptor, batch.epoch.to_bytes(EPOCH_BYTES, "big"), batch.position + EPOCH_AT)
+        logger.warning(
+            "Repaired the leader epoch of offset %d in %s: it is %d",
+            batch.base_offset,
+            segment.path(files.LOG_SUFFIX),
+            batch.epoch,
+        )
 
 
 def has_one_epoch(segment: Segment, file_range: FileRange, epochs: LeaderEpochCache) -> bool:

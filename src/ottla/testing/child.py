@@ -1,10 +1,10 @@
-"""The process of a test broker.
+"""The processes of test servers: brokers, ZooKeeper and KDCs.
 
 Rules:
 1. The address is chosen here and reserved by a socket that never listens, so that no other process can take the port:
-   neither between choosing and binding, nor while the broker is down for a restart.
-2. The child never outlives the test run. Its standard input is a pipe that ends with this process; and it leads a
-   process group, so that the kernel wakes and ends it even if it was paused.
+   neither between choosing and binding, nor while the server is down for a restart.
+2. The child never outlives the test run. The standard input of a broker is a pipe that ends with this process; and it
+   leads a process group, so that the kernel wakes and ends it even if it was paused.
 3. All its output goes to one file, which still exists after its death.
 """
 
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -36,21 +36,29 @@ class BrokerError(Exception):
     """The broker did not do what the test requested; the message ends with the broker's output."""
 
 
-class BrokerProcess:
-    """One broker at one address; its process can be stopped and started."""
+def reserve_port(port: int = 0) -> socket.socket:
+    """A socket that holds a port and never listens; 0 is any free port."""
+    reservation = socket.socket()
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation.bind((HOST, port))
+    return reservation
 
-    def __init__(self, output: Path, environment: Mapping[str, str] | None = None) -> None:
+
+class ServerProcess:
+    """One server at one address; its process can be stopped and started. `name` and `error` are for its failures."""
+
+    poll_seconds = POLL_SECONDS
+
+    def __init__(self, output: Path, name: str, error: type[Exception], port: int = 0) -> None:
         self.output = output
-        self.environment = dict(environment or {})  # added to the current environment
-        self.config: Path | None = None  # settings that must not show on the command line
-        self.address = ""
         self.is_paused = False
         self.process: subprocess.Popen[bytes] | None = None
+        self._name = name
+        self._error = error
         self._position = 0  # where the output of the current process begins
-        self._reservation = socket.socket()
-        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._reservation.bind((HOST, 0))
-        self.reserved_address = f"{HOST}:{self._reservation.getsockname()[1]}"
+        self._reservation = reserve_port(port)
+        self.port: int = self._reservation.getsockname()[1]
+        self.reserved_address = f"{HOST}:{self.port}"
 
     @property
     def is_running(self) -> bool:
@@ -59,7 +67,7 @@ class BrokerProcess:
     @property
     def pid(self) -> int:
         if self.process is None or not self.is_running:
-            raise BrokerError("the broker is not running")
+            raise self._error(f"{self._name} is not running")
         return self.process.pid
 
     def size(self) -> int:
@@ -74,54 +82,50 @@ class BrokerProcess:
             file.seek(position)
             return file.read().decode("utf-8", "replace")
 
-    def start(self, settings: Mapping[str, str], seconds_max: float) -> None:
-        """Start the process and wait until it serves."""
-        self.launch(settings)
-        self.wait_until_ready(seconds_max)
-
-    def launch(self, settings: Mapping[str, str]) -> None:
+    def run(self, command: Sequence[str], environment: Mapping[str, str], *, ends_with_stdin: bool = False) -> None:
+        """Start the process. It ends with its standard input, or the kernel ends it with the test run."""
         self._position = self.size()
-        overrides = [word for key, value in settings.items() for word in ("--override", f"{key}={value}")]
-        if self.config is not None:
-            overrides += ["--config", str(self.config)]
+        has_death_signal = not ends_with_stdin and is_main_thread()
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(  # noqa: S603 (our own command line)
-                [sys.executable, "-P", "-m", "ottla.cli.main", "broker", "--stop-on-eof", *overrides],
-                stdin=subprocess.PIPE,
+                command,
+                stdin=subprocess.PIPE if ends_with_stdin else subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=_environment() | self.environment,
+                env=environment,
                 process_group=0,
+                preexec_fn=set_parent_death_signal if has_death_signal else None,  # noqa: PLW1509 (it only asks the kernel)
             )
         self.is_paused = False
 
-    def wait_until_ready(self, seconds_max: float) -> None:
+    def wait_for_output(self, ready: re.Pattern[str], seconds_max: float) -> re.Match[str]:
+        """Wait until the output since the start of the process says that it serves."""
         process, deadline = self.process, time.monotonic() + seconds_max
         assert process is not None
-        while (found := READY.search(self._new_text())) is None:
+        while (found := ready.search(self._new_text())) is None:
             code = process.poll()
             if code is not None:
-                raise BrokerError(f"the broker ended with exit code {code} before it was ready:\n{self._new_text()}")
+                said = self._new_text()
+                raise self._error(f"{self._name} ended with exit code {code} before it was ready:\n{said}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise BrokerError(f"the broker was not ready in time:\n{self._new_text()}")
-            time.sleep(POLL_SECONDS)
-        self.address = found.group(1)
+                raise self._error(f"{self._name} was not ready in time:\n{self._new_text()}")
+            time.sleep(self.poll_seconds)
+        return found
 
-    def stop(self) -> None:
-        """A clean stop (SIGTERM)."""
+    def terminate(self) -> int:
+        """A clean stop (SIGTERM); returns the exit code, 0 if there is no process."""
         if self.process is None:
-            return
+            return 0
         self.send_signal(signal.SIGTERM)
         self.resume()
         try:
             code = self.process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise BrokerError(f"the broker did not stop within {STOP_SECONDS_MAX:g} s:\n{self._tail()}") from None
+            raise self._error(f"{self._name} did not stop within {STOP_SECONDS_MAX:g} s:\n{self._tail()}") from None
         self._clear_process()
-        if code:
-            raise BrokerError(f"the broker ended with exit code {code}:\n{self._tail()}")
+        return code
 
     def kill(self) -> None:
         """A crash (SIGKILL); the data stays as it is."""
@@ -164,7 +168,37 @@ class BrokerProcess:
 
     def __repr__(self) -> str:
         state = "paused" if self.is_paused else f"pid {self.process.pid}" if self.process is not None else "stopped"
-        return f"<BrokerProcess {self.reserved_address} {state}>"
+        return f"<{type(self).__name__} {self.reserved_address} {state}>"
+
+
+class BrokerProcess(ServerProcess):
+    """A broker."""
+
+    def __init__(self, output: Path, environment: Mapping[str, str] | None = None) -> None:
+        super().__init__(output, "the broker", BrokerError)
+        self.environment = dict(environment or {})  # added to the current environment
+        self.config: Path | None = None  # settings that must not show on the command line
+        self.address = ""
+
+    def start(self, settings: Mapping[str, str], seconds_max: float) -> None:
+        """Start the process and wait until it serves."""
+        self.launch(settings)
+        self.wait_until_ready(seconds_max)
+
+    def launch(self, settings: Mapping[str, str]) -> None:
+        overrides = [word for key, value in settings.items() for word in ("--override", f"{key}={value}")]
+        if self.config is not None:
+            overrides += ["--config", str(self.config)]
+        command = [sys.executable, "-P", "-m", "ottla.cli.main", "broker", "--stop-on-eof", *overrides]
+        self.run(command, _environment() | self.environment, ends_with_stdin=True)
+
+    def wait_until_ready(self, seconds_max: float) -> None:
+        self.address = self.wait_for_output(READY, seconds_max).group(1)
+
+    def stop(self) -> None:
+        code = self.terminate()
+        if code:
+            raise BrokerError(f"the broker ended with exit code {code}:\n{self._tail()}")
 
 
 def _environment() -> dict[str, str]:

@@ -38,9 +38,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.testing.broker import OUTPUT, Broker, Settings, Topics, Value, as_text
-from ottla.testing.child import BrokerError
+from ottla.testing.child import HOST, BrokerError, reserve_port
 from ottla.testing.folders import Folder
-from ottla.testing.links import HOST, ZOOKEEPER, Links
+from ottla.testing.links import ZOOKEEPER, Links
 from ottla.testing.security import Security, make_security
 from ottla.testing.zookeeper import ZooKeeperProcess
 
@@ -483,9 +483,7 @@ class Cluster:
         self._brokers[broker_id] = broker
 
     def _linked_settings(self, links: Links, broker: ClusterBroker) -> dict[str, str]:
-        reservation = socket.socket()
-        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reservation.bind((HOST, 0))
+        reservation = reserve_port()
         self._reservations.append(reservation)
         inner_port = reservation.getsockname()[1]
         broker_proxy = links.add_proxy(broker.id, inner_port)

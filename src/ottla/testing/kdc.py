@@ -16,27 +16,21 @@ Rules:
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
+import re
 import shutil
-import signal
-import socket
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from ottla.testing.child import is_main_thread, set_parent_death_signal
+from ottla.testing.child import ServerProcess
 from ottla.testing.folders import Folder
 
-HOST = "127.0.0.1"
 REALM = "EXAMPLE.COM"
-OUTPUT = "kdc.output"
 TICKETS = "tickets"
-READY = "commencing operation"
+READY = re.compile("commencing operation")
 SECONDS_MAX = 20.0
-POLL_SECONDS = 0.002
 # Directories of server programs, which many users' PATH does not have.
 SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
 INSTALL_COMMAND = "apt-get install krb5-kdc krb5-admin-server"
@@ -92,14 +86,10 @@ class Kdc:
         self.realm = realm
         self._folder = Folder(folder)
         self.folder = self._folder.path
-        self.process: subprocess.Popen[bytes] | None = None
-        self._reservation = socket.socket()
-        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._reservation.bind((HOST, 0))
-        self.port: int = self._reservation.getsockname()[1]
+        self._server = ServerProcess(self.folder / "kdc.log", "the KDC", KdcError)
         words = {
             "realm": realm,
-            "address": f"{HOST}:{self.port}",
+            "address": self._server.reserved_address,
             "folder": self.folder,
             "lifetime": lifetime,
         }
@@ -122,13 +112,12 @@ class Kdc:
 
     @property
     def is_running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self._server.is_running
 
     @property
     def logs(self) -> str:
         """The KDC's log: each request with its outcome."""
-        path = self.folder / "kdc.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+        return self._server.text()
 
     # ---- principals
 
@@ -183,33 +172,21 @@ class Kdc:
             return self
         if not (self.folder / "principal").exists():
             self._run(["kdb5_util", "create", "-s", "-r", self.realm, "-P", MASTER_PASSWORD])
-        position = len(self.logs)
-        with (self.folder / OUTPUT).open("ab") as file:
-            self.process = subprocess.Popen(  # noqa: S603 (our own command line)
-                [_program("krb5kdc"), "-n", "-r", self.realm, "-P", str(self.folder / "kdc.pid")],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                env=self._environment(),
-                process_group=0,
-                preexec_fn=set_parent_death_signal if is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
-            )
+        self._server.run(
+            [_program("krb5kdc"), "-n", "-r", self.realm, "-P", str(self.folder / "kdc.pid")], self._environment()
+        )
         atexit.register(self.stop)
-        self._wait_until_ready(self.process, position)
+        self._server.wait_for_output(READY, SECONDS_MAX)
         return self
 
     def stop(self) -> None:
         """Stop the KDC: connections are refused until start()."""
-        process, self.process = self.process, None
-        if process is not None:
-            atexit.unregister(self.stop)
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGKILL)
-            process.wait(SECONDS_MAX)
+        self._server.kill()
+        atexit.unregister(self.stop)
 
     def close(self) -> None:
         self.stop()
-        self._reservation.close()
+        self._server.close()
         self._folder.remove()
 
     def __enter__(self) -> Self:
@@ -223,18 +200,9 @@ class Kdc:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Kdc {self.realm} {HOST}:{self.port} {'running' if self.is_running else 'stopped'}>"
+        return f"<Kdc {self.realm} {self._server.reserved_address} {'running' if self.is_running else 'stopped'}>"
 
     # ---- internals
-
-    def _wait_until_ready(self, process: subprocess.Popen[bytes], position: int) -> None:
-        deadline = time.monotonic() + SECONDS_MAX
-        while READY not in self.logs[position:]:
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                said = (self.folder / OUTPUT).read_text(errors="replace")
-                raise KdcError(f"the KDC was not ready:\n{said}\n{self.logs}")
-            time.sleep(POLL_SECONDS)
 
     def _qualified(self, principal: str) -> str:
         return principal if "@" in principal else f"{principal}@{self.realm}"

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ottla.base import tasks
+from ottla.testing.child import HOST, reserve_port
 
-HOST = "127.0.0.1"
 ZOOKEEPER = 0  # the node id of ZooKeeper; brokers have their own
 CHUNK_BYTES = 64 * 1024
 QUEUED_CHUNKS_MAX = 64
@@ -63,9 +63,7 @@ class Proxy:
         self.target = target
         self.address = address
         self.source = source  # None: found through the kernel
-        self._reservation = socket.socket()
-        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._reservation.bind((HOST, 0))
+        self._reservation = reserve_port()
         self.port: int = self._reservation.getsockname()[1]
         self._server: asyncio.Server | None = None
 

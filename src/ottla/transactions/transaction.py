@@ -67,10 +67,11 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 class TransactionMetadata:
-    """The state of one transactional id; only records change it, except for the last two fields."""
+    """The state of one transactional id; only records change it, except for the last two fields and `clock_step_ms`."""
 
     __slots__ = (
         "client_transaction_version",
+        "clock_step_ms",
         "has_next_transaction_request",
         "has_pending_transition",
         "last_producer_epoch",
@@ -100,6 +101,7 @@ class TransactionMetadata:
         self.topic_partitions: set[tuple[str, int]] = set()
         self.start_timestamp_ms = NO_TIMESTAMP
         self.last_update_timestamp_ms = NO_TIMESTAMP
+        self.clock_step_ms = 0  # by how much the system clock was set here since the start
         self.client_transaction_version = 0  # 2: every transaction raises the epoch (KIP-890)
         self.has_next_transaction_request = (
             False  # its producer has requested the next one, so it has received the response of this one
@@ -126,6 +128,7 @@ class TransactionMetadata:
         twin.topic_partitions = set(self.topic_partitions)
         twin.start_timestamp_ms = self.start_timestamp_ms
         twin.last_update_timestamp_ms = self.last_update_timestamp_ms
+        twin.clock_step_ms = self.clock_step_ms
         twin.client_transaction_version = self.client_transaction_version
         twin.has_next_transaction_request = self.has_next_transaction_request
         twin.has_pending_transition = self.has_pending_transition

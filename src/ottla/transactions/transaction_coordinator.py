@@ -326,6 +326,9 @@ class TransactionCoordinator:
             self.transactions.pop(transactional_id, None)
             return
         transaction = decode_value(transactional_id, value)
+        before = self.transactions.get(transactional_id)
+        if before is not None and before.start_timestamp_ms == transaction.start_timestamp_ms:
+            transaction.clock_step_ms = before.clock_step_ms
         mine = self._in_flight.pop(transactional_id, None)
         if mine is not None:
             transaction.last_producer_epoch = mine.last_producer_epoch
@@ -369,10 +372,20 @@ class TransactionCoordinator:
         self._abort_due_ms = now_ms + self.settings.abort_interval_ms
         self._expiry_due_ms = now_ms + self.settings.id_expiration_interval_ms
         for transaction in self.transactions.values():
+            # Started by the clock of another broker; a start in the future would keep it open longer.
+            transaction.clock_step_ms = min(now_ms - transaction.start_timestamp_ms, 0)
             transaction.has_pending_transition = False
             if transaction.state in PREPARED_STATES:
                 self._send_markers(transaction)
         return []
+
+    def on_clock_step(self, step_ms: int) -> None:
+        for transaction in self.transactions.values():
+            transaction.clock_step_ms += step_ms
+        if self._abort_due_ms is not None:
+            self._abort_due_ms += step_ms
+        if self._expiry_due_ms is not None:
+            self._expiry_due_ms += step_ms
 
     def renew_sessions(self, now_ms: int) -> None:
         """Transactions have no heartbeats."""
@@ -478,7 +491,8 @@ def is_commit_acknowledged(transaction: TransactionMetadata) -> bool:
 
 def has_timed_out(transaction: TransactionMetadata, now_ms: int) -> bool:
     is_open = transaction.state is TransactionState.ONGOING and not transaction.has_pending_transition
-    return is_open and transaction.start_timestamp_ms + transaction.txn_timeout_ms < now_ms
+    started_ms = transaction.start_timestamp_ms + transaction.clock_step_ms
+    return is_open and started_ms + transaction.txn_timeout_ms < now_ms
 
 
 # Expiry of transactional ids that were not used for long, a few at a time (`Machine.sweep`).

@@ -14,7 +14,7 @@ from tests.simulation.cluster.planted_bugs import BUGS, SEEDS_MAX, hunt
 from tests.simulation.cluster.play import simulate
 from tests.simulation.hunting import ROOT, PlantedBug
 
-SEEDS = 600
+SEEDS = 300
 SEEDS_OF_FAULTS = 30_000
 PIECE = 50
 

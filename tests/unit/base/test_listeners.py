@@ -175,7 +175,7 @@ def test_a_bad_value_names_its_place() -> None:
     [
         ("listener.name.outside.max.connections", "no listener is called outside"),
         ("listener.name.INTERNAL.max.connections", "no listener is called INTERNAL (written small)"),
-        ("listener.name.internal.ssl.keystore.type", "because the form of a file is seen in its first bytes"),
+        ("listener.name.internal.ssl.keystore.type", "because the format of a file is detected from its first bytes"),
         ("listener.name.internal.connections.max.idle.ms", "because all listeners share this setting"),
         ("listener.name.internal.no.such.key", "because all listeners share this setting"),
     ],

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.settings_page import settings_page
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.resource_keys import ClientMetricsKeys, GroupResourceKeys
 from ottla.base.settings import Settings
-from ottla.base.settings_page import settings_page
 from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys
 
 ROOT = Path(__file__).parents[3]
@@ -78,7 +78,7 @@ WANTED = (
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == settings_page(), "run: python -m ottla.base.settings_page > docs/settings.md"
+    assert PAGE.read_text() == settings_page(), "run: python -m tests.settings_page > docs/settings.md"
 
 
 @pytest.mark.parametrize("table", [BrokerSettings, TopicKeys, GroupResourceKeys, ClientMetricsKeys])

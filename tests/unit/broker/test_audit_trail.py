@@ -38,7 +38,7 @@ from ottla.broker.handlers.table import APIS
 from ottla.broker.responder import RequestType, Responder
 from ottla.controller.decisions.topic_changes import NewTopic, TopicResult
 from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from ottla.metrics.audit import AuditCounters
+from ottla.metrics.counters import AuditCounters
 from ottla.network.buffers import BufferPool
 from ottla.network.connection import ClientInfo, Connection
 from ottla.network.peer import PeerError

@@ -25,9 +25,11 @@ from ottla.broker.offload import Workers
 from ottla.controller.cluster.deltas import Place, apply_deltas
 from ottla.controller.cluster.feed import Feed
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
+from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage import files
 from ottla.storage.checkpoints import read_transaction
+from ottla.storage.log_dir import LogCreation
 from ottla.storage.log_dirs import LogDirs
 
 ME = 1
@@ -186,6 +188,50 @@ def test_a_failing_change_does_not_block_the_next_one(stand: Stand, monkeypatch:
 
     run(work)
     assert stand.replicas.get(*TopicPartition("u", 0)) is not None
+
+
+@pytest.mark.parametrize("failing", ["create", "disk", "role", "delete"])
+def test_a_change_that_failed_is_applied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    stand = Stand(tmp_path / "a")
+
+    async def work() -> None:
+        if failing == "delete":
+            stand.show(image_of(t=1))
+            await stand.publisher.wait_until_applied()
+        with monkeypatch.context() as broken:
+            if failing == "create":
+                broken.setattr(stand.log_dirs, "begin_create", lambda *_: 1 / 0)
+            elif failing == "disk":
+                broken.setattr(LogCreation, "run", lambda _: 1 / 0)
+            elif failing == "role":
+                broken.setattr(Partition, "_change_leader", lambda *_: 1 / 0)
+            else:
+                broken.setattr(stand.replicas, "remove_partition", lambda *_: 1 / 0)
+            stand.show(image_of() if failing == "delete" else image_of(t=1))
+            await asyncio.sleep(0.9)  # the first retry fails, too
+            assert (("t", 0) in stand.replicas.partitions) == (failing in ("role", "delete"))
+        await asyncio.sleep(2)
+        if failing == "delete":
+            assert ("t", 0) not in stand.replicas.partitions
+        else:
+            assert stand.replicas.partitions["t", 0].is_leader
+
+    virtual_time.run(work())
+    stand.close()
+
+
+def test_a_failing_listener_for_settings_keeps_nothing_from_the_image(stand: Stand) -> None:
+    heard: list[str | int] = []
+    stand.publisher._live.on_change(lambda _: 1 / 0)
+    stand.publisher._live.on_change(lambda settings: heard.append(settings.log_cleaner_threads))
+
+    async def work() -> None:
+        stand.show(image_of(t=1).with_broker_config(str(ME), {"log.cleaner.threads": "3"}))
+        await stand.publisher.wait_until_applied()
+
+    run(work)
+    assert heard == [3]
+    assert ("t", 0) in stand.replicas.partitions
 
 
 def test_only_a_missing_topic_is_deleted_and_not_one_with_an_unreadable_node(stand: Stand) -> None:

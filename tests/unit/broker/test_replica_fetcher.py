@@ -14,6 +14,7 @@ from tests.virtual_time import LoopClock
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error
 from ottla.base.setting_types import LONG_MAX
+from ottla.base.tasks import counts
 from ottla.broker.replica_manager.replica_fetchers import ReplicaFetcher, ReplicaFetcherManager
 from ottla.broker.replica_manager.replication_quota import ReplicationQuotaManager
 from ottla.network.peer import PeerError
@@ -206,6 +207,21 @@ def test_a_refused_partition_is_retried(play, error):
         stand.append(1, b"a")
         fetcher.add_partition(stand.at[2])
         await until(lambda: stand.at[2].log.end_offset == 1)
+
+    play(scene)
+
+
+UNKNOWN_CODE = 9_999  # of a newer broker
+
+
+def test_unknown_error_codes_are_errors_as_any_other(play):
+    async def scene(stand, leader, fetcher):
+        leader.answers = [refusal(UNKNOWN_CODE), lambda request: answer_of([], 0, UNKNOWN_CODE), leader.serve]
+        stand.append(1, b"a")
+        fetcher.add_partition(stand.at[2])
+        restarts = counts.restarted
+        await until(lambda: stand.at[2].log.end_offset == 1)
+        assert counts.restarted == restarts
 
     play(scene)
 

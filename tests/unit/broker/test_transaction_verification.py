@@ -14,8 +14,10 @@ from tests.unit.broker.nodes import node
 
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.coordinator_service.transaction_channels import (
+    WAITING_CALLS_MAX,
     AddPartitionsChannels,
     CallBatcher,
+    Errors,
     PartitionName,
     TxnMarkerChannels,
 )
@@ -183,11 +185,12 @@ def test_requests_of_the_meantime_are_sent_together() -> None:
     carried: list[list[int]] = []
 
     async def whole() -> None:
-        async def carry(_: int, together: list[int]) -> None:
+        async def carry(_: int, together: list[int]) -> list[Errors]:
             carried.append(together)
             await asyncio.sleep(0.01)
+            return []
 
-        calls: CallBatcher[int] = CallBatcher(carry)
+        calls: CallBatcher[int] = CallBatcher(carry, lambda *_: None)
         for number in range(3):
             calls.send(OTHER, number)
             await asyncio.sleep(0)
@@ -198,6 +201,48 @@ def test_requests_of_the_meantime_are_sent_together() -> None:
 
     virtual_time.run(whole())
     assert carried == [[0], [9], [1, 2], [4]]
+
+
+def test_every_call_is_answered_although_its_request_fails() -> None:
+    answered: list[tuple[int, Errors]] = []
+    result: Errors = {("t", 0): Error.NONE}
+
+    async def whole() -> None:
+        async def carry(_: int, together: list[int]) -> list[Errors]:
+            await asyncio.sleep(0.01)
+            if 1 in together:
+                raise ValueError("an unreadable response")
+            return [result for _ in together]
+
+        calls: CallBatcher[int] = CallBatcher(carry, lambda *answer: answered.append(answer))
+        for number in range(3):
+            calls.send(OTHER, number)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.015)
+        calls.send(OTHER, 3)
+        await asyncio.sleep(0.02)
+
+    virtual_time.run(whole())
+    assert answered == [(0, result), (1, {}), (2, {}), (3, result)]
+
+
+def test_calls_to_a_silent_broker_are_refused_when_too_many_wait() -> None:
+    answered: list[int] = []
+
+    async def whole() -> None:
+        async def carry(_: int, together: list[int]) -> list[Errors]:
+            await asyncio.sleep(1)
+            return [{} for _ in together]
+
+        calls: CallBatcher[int] = CallBatcher(carry, lambda call, _: answered.append(call))
+        for number in range(WAITING_CALLS_MAX + 2):
+            calls.send(OTHER, number)
+        await asyncio.sleep(0.1)
+        assert answered == [WAITING_CALLS_MAX, WAITING_CALLS_MAX + 1]
+        await asyncio.sleep(60)
+        assert len(answered) == WAITING_CALLS_MAX + 2
+
+    virtual_time.run(whole())
 
 
 def test_markers_of_many_transactions_share_a_request() -> None:

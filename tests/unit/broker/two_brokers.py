@@ -63,6 +63,7 @@ class ControllerBroker:
     def __init__(self, directory: Path, poller: Poller) -> None:
         self.settings = BrokerSettings({"broker.id": "1", "node.id": "1", "log.dirs": str(directory)})
         clock, images, live = LoopClock(), MetadataCache(), DynamicConfig(self.settings)
+        self.images = images
         self._workers = Workers(2)
         log_dirs = LogDirs.open([str(directory)], node_id=1, clock=clock, producer_id_expiration_ms=1000)
         flusher = Flusher(self._workers, log_dirs.sync_times)
@@ -175,7 +176,7 @@ def with_two_brokers(directory: Path, play: Play) -> None:
         address = Endpoint("127.0.0.1", listener.port)
         brokers = {CONTROLLER: BrokerImage(CONTROLLER, {"PLAINTEXT": address}, None, 5)}
         images.publish(MetadataImage(brokers=brokers, controller_id=CONTROLLER))
-        one.controller.on_image(lambda _, new: images.publish(new.with_brokers(brokers)))
+        one.images.add_listener(lambda _, new: images.publish(new.with_brokers(brokers)))
         two = AskingBroker(one.settings, images, poller)
         try:
             await play(one, two)

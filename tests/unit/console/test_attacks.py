@@ -27,8 +27,7 @@ from ottla.base.errors import Error
 from ottla.base.passwords import FREE_FAILURES, hash_password
 from ottla.base.properties import read_properties
 from ottla.client.errors import ClientError
-from ottla.console.api import clusters, events, people
-from ottla.console.api.clusters import TESTS_MAX
+from ottla.console.api import clusters, people
 from ottla.console.api.dispatch import AUDITED_REFUSALS_MAX, CACHED_ANSWERS_MAX
 from ottla.console.api.errors import from_client_error
 from ottla.console.api.message_search import IncompleteFileError
@@ -37,6 +36,7 @@ from ottla.console.auth.sessions import LIFETIME_MS
 from ottla.console.clusters.cluster import ClusterAddress, SecretMovedError, open_monitor, properties_text
 from ottla.console.clusters.metrics import ClusterMetrics
 from ottla.console.clusters.snapshot import Snapshot
+from ottla.console.console import TESTS_MAX
 from ottla.console.store import Person, Tables
 from ottla.security.sasl.exchange import LoginError
 
@@ -375,13 +375,13 @@ def test_tests_of_clusters_do_not_take_all_threads(place: ConsoleFixture, monkey
             tests = [place.ask("POST", "/api/cluster-test", body) for _ in range(TESTS_MAX + 3)]
             found = [status for status, _, _ in await asyncio.gather(*tests)]
             assert (found.count(504), found.count(429)) == (TESTS_MAX, 3)
-            assert not place.console.running_tests
+            assert not place.console.tests.taken
 
     run(place, ask)
 
 
-def test_streams_do_not_take_all_connections(place: ConsoleFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "STREAMS_MAX", 3)
+def test_streams_do_not_take_all_connections(place: ConsoleFixture) -> None:
+    place.console.event_streams.most = 3
     place.console.ages = dict  # type: ignore[method-assign]
 
     async def ask() -> None:
@@ -390,10 +390,10 @@ def test_streams_do_not_take_all_connections(place: ConsoleFixture, monkeypatch:
         assert (await place.ask("GET", "/api/events"))[0] == 503
         streams[0].cancel()
         await asyncio.sleep(1)
-        assert place.console.event_streams == 2
+        assert place.console.event_streams.taken == 2
         place.console.end_streams()
         assert [status for status, _, _ in await asyncio.gather(*streams[1:])] == [200, 200]
-        assert place.console.event_streams == 0
+        assert place.console.event_streams.taken == 0
 
     run(place, ask)
 

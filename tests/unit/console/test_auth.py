@@ -15,7 +15,7 @@ from ottla.base.passwords import LoginBackoff, hash_password, is_password
 from ottla.cli.commands.console import print_links
 from ottla.cli.terminal import ToolError
 from ottla.console.api.routes import ROUTES
-from ottla.console.app import AllowedHosts, is_loopback
+from ottla.console.app import allowed_hosts
 from ottla.console.auth.local_link import LinkFile, make_link, read_links
 from ottla.console.auth.rights import (
     FULL_GRANTS,
@@ -107,7 +107,7 @@ def test_a_session_ends_after_its_life_or_when_its_person_signs_out() -> None:
 
 
 def test_on_loopback_only_its_own_names_lead_here() -> None:
-    hosts = AllowedHosts("127.0.0.1", ["console.example"])
+    hosts = allowed_hosts("127.0.0.1", ["console.example"])
     for name in ("127.0.0.1:8080", "localhost:8080", "[::1]:8080", "console.example", "CONSOLE.example:80"):
         assert hosts.allows(name)
     for name in ("evil.example", "10.0.0.5:8080", "", "127.0.0.1.evil.example"):
@@ -115,18 +115,10 @@ def test_on_loopback_only_its_own_names_lead_here() -> None:
 
 
 def test_elsewhere_addresses_in_numbers_do_too() -> None:
-    hosts = AllowedHosts("0.0.0.0")
+    hosts = allowed_hosts("0.0.0.0")
     assert hosts.allows("10.0.0.5:8080")
     assert hosts.allows("[fe80::1]:8080")
     assert not hosts.allows("evil.example:8080")
-    assert [is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost", "0.0.0.0", "example")] == [
-        True,
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
 
 
 # ---- A console without sign-in serves the user who started it, by the token of its link.

@@ -151,7 +151,7 @@ def test_a_search_says_what_it_found_and_what_not(place: ConsoleFixture) -> None
         assert [(item["partition"], item["start"], item["end"]) for item in end["unread"]] == [(0, 1, 3), (1, 0, None)]
         unknown = lines((await place.ask("GET", "/api/clusters/default/topics/none/search?q=x"))[1])
         assert unknown == [{"error": "topic none does not exist"}]
-        place.console.message_workers.running_searches = SEARCH_THREADS
+        place.console.message_workers.searches.taken = SEARCH_THREADS
         assert (await place.ask("GET", f"{ORDERS}/search?q=x"))[0] == 429
 
     run(place, ask)
@@ -162,7 +162,7 @@ def test_an_incomplete_download_is_aborted(place: ConsoleFixture) -> None:
         LOGS.offline.add(1)
         with pytest.raises(Exception, match="some records could not be read"):
             await place.ask("GET", f"{ORDERS}/message-file")
-        assert place.console.message_workers.running_searches == 0
+        assert place.console.message_workers.searches.taken == 0
 
     run(place, ask)
 

@@ -83,7 +83,16 @@ def test_nothing_is_translated_by_a_made_up_key() -> None:
 
 CONSOLE = PAGES.parent
 # Calls with an error message, and the position of that argument.
-SENTENCES = {"bad_request": 0, "not_found": 0, "forbidden": 0, "Sentence": 0, "conflict": 1, "ApiError": 2}
+SENTENCES = {
+    "bad_request": 0,
+    "not_found": 0,
+    "forbidden": 0,
+    "Sentence": 0,
+    "conflict": 1,
+    "Slots": 1,
+    "names_to_change": 0,
+    "ApiError": 2,
+}
 # Files whose error messages are all translated. Add new ones here.
 SPOKEN = {
     "acls.py", "app.py", "authentication.py", "brokers.py", "call.py", "clusters.py", "console.py", "dispatch.py",

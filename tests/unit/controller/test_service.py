@@ -12,10 +12,11 @@ from tests import virtual_time
 from tests.virtual_time import LoopClock
 
 from ottla.base.errors import Error, KafkaError
-from ottla.controller.auto_topic_creation import BURST_MAX
+from ottla.controller.auto_topic_creation import BURST_MAX, AutoTopicCreationManager
 from ottla.controller.decisions.topic_changes import NewPartitions, NewTopic
-from ottla.controller.image import Endpoint, MetadataImage
+from ottla.controller.image import Endpoint, MetadataCache, MetadataImage
 from ottla.controller.image_loader import load_image
+from ottla.controller.producer_ids import ProducerIdManager
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.controller.stores.store import (
@@ -67,8 +68,12 @@ class Scene:
     """A service and its store."""
 
     def __init__(self, directory: Path, clock: Any = None) -> None:
-        self.store = FlakyStore(directory)
-        self.service = ControllerService(self.store, clock or LoopClock(), Options(), lambda _: None, random=Random(1))
+        self.store, self.images, clock = FlakyStore(directory), MetadataCache(), clock or LoopClock()
+        self.service = ControllerService(
+            self.store, clock, Options(), lambda _: None, random=Random(1), images=self.images
+        )
+        self.auto_creation = AutoTopicCreationManager(self.service.create_topics, clock)
+        self.producer_ids = ProducerIdManager(self.service.allocate_producer_ids)
 
     async def start(self, **options: Any) -> "Scene":
         await self.service.start(ENDPOINTS, **options)
@@ -148,7 +153,7 @@ def test_a_damaged_node_is_named_at_start(tmp_path: Path) -> None:
 def test_listeners_see_the_new_image_before_the_client_is_answered(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         seen: list[tuple[set[str], set[str]]] = []
-        scene.service.on_image(lambda old, new: seen.append((set(old.topics), set(new.topics))))
+        scene.images.add_listener(lambda old, new: seen.append((set(old.topics), set(new.topics))))
         await scene.service.create_topics([NewTopic("a")])
         assert seen == [(set(), {"a"})]
         await scene.service.create_topics([NewTopic("a")])
@@ -334,7 +339,7 @@ def test_producer_ids_are_allocated_in_blocks_and_never_twice(tmp_path: Path) ->
     async def life() -> None:
         scene = await Scene(tmp_path).start()
         before = scene.store.transactions
-        given.extend(await asyncio.gather(*(scene.service.producer_ids.next_id() for _ in range(1200))))
+        given.extend(await asyncio.gather(*(scene.producer_ids.next_id() for _ in range(1200))))
         assert scene.store.transactions == before + 2
         await scene.service.close()
 
@@ -349,9 +354,9 @@ def test_without_a_store_there_are_no_ids(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         scene.store.failure = StoreError("disk full")
         with pytest.raises(KafkaError):
-            await scene.service.producer_ids.next_id()
+            await scene.producer_ids.next_id()
         scene.store.failure = None
-        assert await scene.service.producer_ids.next_id() == 0
+        assert await scene.producer_ids.next_id() == 0
 
     run(tmp_path, play)
 
@@ -362,7 +367,7 @@ def test_without_a_store_there_are_no_ids(tmp_path: Path) -> None:
 def test_many_that_ask_for_a_topic_create_it_once(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         before = scene.store.transactions
-        await asyncio.gather(*(scene.service.auto_create(["a", f"b{number % 5}"]) for number in range(50)))
+        await asyncio.gather(*(scene.auto_creation.create_missing(["a", f"b{number % 5}"]) for number in range(50)))
         assert set(scene.service.image.topics) == {"a", "b0", "b1", "b2", "b3", "b4"}
         assert len(scene.service.image.topics["a"].partitions) == 2
         assert scene.store.transactions <= before + 2
@@ -372,7 +377,7 @@ def test_many_that_ask_for_a_topic_create_it_once(tmp_path: Path) -> None:
 
 def test_bad_and_internal_names_are_not_created(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
-        await scene.service.auto_create(["..", "__consumer_offsets", "a"])
+        await scene.auto_creation.create_missing(["..", "__consumer_offsets", "a"])
         assert set(scene.service.image.topics) == {"a"}
 
     run(tmp_path, play)
@@ -391,10 +396,10 @@ def test_made_up_names_are_held_to_a_rate(tmp_path: Path) -> None:
     async def check() -> None:
         clock = HeldClock()
         scene = await Scene(tmp_path, clock).start()
-        await scene.service.auto_create(f"t{number}" for number in range(BURST_MAX + 50))
+        await scene.auto_creation.create_missing(f"t{number}" for number in range(BURST_MAX + 50))
         assert len(scene.service.image.topics) == BURST_MAX
         clock.monotonic += 100
-        await scene.service.auto_create(f"u{number}" for number in range(50))
+        await scene.auto_creation.create_missing(f"u{number}" for number in range(50))
         assert len(scene.service.image.topics) == BURST_MAX + 10
         await scene.service.close()
 
@@ -404,10 +409,10 @@ def test_made_up_names_are_held_to_a_rate(tmp_path: Path) -> None:
 def test_a_failing_store_does_not_stop_later_creation(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         scene.store.failure = StoreError("disk full")
-        await scene.service.auto_create(["a"])
+        await scene.auto_creation.create_missing(["a"])
         assert scene.service.image.topics == {}
         scene.store.failure = None
-        await scene.service.auto_create(["a"])
+        await scene.auto_creation.create_missing(["a"])
         assert set(scene.service.image.topics) == {"a"}
 
     run(tmp_path, play)

@@ -29,6 +29,7 @@ class Replicas:
     def __init__(self, folder: Path) -> None:
         self.set = ReplicaSet(ME, None, lambda _: None, lambda _: None)  # type: ignore[arg-type]
         self._folder = folder
+        self.clock = LoopClock()
 
     def make(self, topic: str, index: int = 0, replicas: tuple[int, ...] = (ME, OTHER)) -> Partition:
         name = TopicPartition(topic, index)
@@ -40,7 +41,7 @@ class Replicas:
 
     def runtime(self, topic: str, make_machine: Any, wait_ms_max: int = 60_000) -> CoordinatorRuntime[Any]:
         return CoordinatorRuntime(
-            topic, self.set, ThreadPoolExecutor(1), LoopClock(), make_machine, with_write_error, 0, wait_ms_max
+            topic, self.set, ThreadPoolExecutor(1), self.clock, make_machine, with_write_error, 0, wait_ms_max
         )
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -18,6 +19,8 @@ from ottla.coordination.runtime import CoordinatorRuntime
 from ottla.groups.classic_group import RequestClient
 from ottla.groups.coordinator_records import offset_tombstone
 from ottla.groups.group_coordinator import GroupCoordinator
+from ottla.groups.offsets import unpack_offset
+from ottla.protocol.batches import read_batch_header
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -323,5 +326,58 @@ def test_machine_that_fails_to_apply_written_records_is_loaded_again(replicas: R
         stand.commit(7)
         replicate(stand.partition)
         assert stand.heard == ["NOT_COORDINATOR", "NONE"]
+
+    play(replicas, scene)
+
+
+@pytest.mark.parametrize("step_seconds", [3600, -3600])
+def test_sessions_last_as_long_when_the_system_clock_is_set(replicas: Replicas, step_seconds: int) -> None:
+    async def scene(stand: Stand) -> None:
+        def members() -> int:
+            return len(stand.runtime.loaded()[0].machine.groups[GROUP].members)
+
+        stand.join()
+        await asyncio.sleep(4)  # the initial delay of the first rebalance
+        replicate(stand.partition)
+        assert stand.heard == ["NONE"]
+        replicas.clock.epoch_ms += step_seconds * 1000
+        await asyncio.sleep(5)
+        assert members() == 1
+        await asyncio.sleep(6)
+        assert members() == 0
+
+    play(replicas, scene)
+
+
+@pytest.mark.parametrize("step_seconds", [3600, -3600])
+def test_waits_for_followers_last_as_long_when_the_system_clock_is_set(replicas: Replicas, step_seconds: int) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit(5)
+        await asyncio.sleep(0.01)
+        replicas.clock.epoch_ms += step_seconds * 1000
+        stand.runtime.now_ms()
+        await asyncio.sleep(0.005)
+        assert stand.heard == []
+        await asyncio.sleep(0.01)
+        assert stand.heard == ["COORDINATOR_NOT_AVAILABLE"]
+
+    play(replicas, scene, wait_ms_max=20)
+
+
+@pytest.mark.parametrize("step_seconds", [3600, -3600])
+def test_records_have_the_time_of_the_system_clock_after_it_was_set(replicas: Replicas, step_seconds: int) -> None:
+    async def scene(stand: Stand) -> None:
+        replicas.clock.epoch_ms += step_seconds * 1000
+        stand.commit(5)
+        now_ms = replicas.clock.now_ms()
+        [record] = stand.runtime.loaded()[0].machine.offsets.topics(GROUP)["t"].values()
+        assert unpack_offset(record).commit_ms == now_ms
+        chunk = stand.partition.log.read(0, 1 << 20, 1 << 20, True)
+        assert chunk is not None
+        assert (
+            read_batch_header(memoryview(os.pread(chunk.descriptor, chunk.length, chunk.position)), 0).max_timestamp
+            == now_ms
+        )
+        chunk.release()
 
     play(replicas, scene)

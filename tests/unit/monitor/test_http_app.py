@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.monitor.http_calls import ask
+from tests.unit.web.http_calls import ask
 
 from ottla.base.names import TopicPartition
 from ottla.monitor.cluster_monitor import ClusterMonitor, ClusterSettings

@@ -44,7 +44,7 @@ def test_a_client_without_an_id_is_one_too() -> None:
 def test_a_changed_rule_keeps_what_was_used() -> None:
     book = book_of((of_user("alice"), {BYTES: "100"}))
     share = book.resolve("User:alice", "a", 0).produce_bytes[0]
-    share.record(1_000, 0)
+    share.meter.record(1_000, 0)
     assert book.is_current(share)
     book.rules.change(of_user("alice"), {BYTES: "50"})
     assert not book.is_current(share)
@@ -59,7 +59,7 @@ def test_who_is_silent_for_an_hour_is_forgotten() -> None:
     book = book_of((of_client(None), {BYTES: "5"}))
     for number in range(10):
         book.resolve("User:a", f"client-{number}", 0)
-    book.resolve("User:a", "client-3", 0).produce_bytes[0].record(1, IDLE_MS // 2)
+    book.resolve("User:a", "client-3", 0).produce_bytes[0].meter.record(1, IDLE_MS // 2)
     before = book.generation
     book.forget_idle(IDLE_MS)
     assert [share.rule.client_id for share in book] == ["client-3"]
@@ -71,7 +71,7 @@ def test_a_client_that_renames_itself_pushes_out_the_idle() -> None:
     busy = book.resolve("User:a", "busy", 0).produce_bytes[0]
     for number in range(module.METERS_MAX + 100):
         now_ms = 100_000 + number
-        busy.record(1, now_ms)
+        busy.meter.record(1, now_ms)
         book.resolve("User:a", f"client-{number}", now_ms)
     assert len(book) == module.METERS_MAX
 

@@ -12,6 +12,7 @@ from ottla.registry.kafka_store import FencedError
 from ottla.registry.records import Record, decode_key, decode_value
 from ottla.registry.registry import Registry
 from ottla.registry.subjects.state import RegistryState
+from ottla.web.hosts import AllowedHosts
 
 JSON = [(b"content-type", b"application/json"), (b"host", b"127.0.0.1:8081")]
 
@@ -87,7 +88,7 @@ class Node:
         state = RegistryState()
         self.log = ListLog(state)
         self.registry = Registry(self.log, state, **options)  # type: ignore[arg-type]
-        self.app = RegistryApp(self.registry, {"127.0.0.1"})
+        self.app = RegistryApp(self.registry, AllowedHosts())
 
     async def ask(
         self, method: str, target: str, body: Any = None, headers: Sequence[tuple[bytes, bytes]] = ()

@@ -73,6 +73,7 @@ ALLOWED = [
     (basic("ci"), "GET", "/subjects", 401),
     ([(b"authorization", b"Bearer other")], "GET", "/subjects", 401),
     ([(b"authorization", b"Basic %%%")], "GET", "/subjects", 401),
+    ([(b"authorization", b"Basic \xe4")], "GET", "/subjects", 401),
     ([(b"authorization", b"Negotiate abc")], "GET", "/subjects", 401),
 ]
 

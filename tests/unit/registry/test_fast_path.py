@@ -9,8 +9,8 @@ from tests.virtual_time import run
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from ottla.operations.http_connections import REQUEST_TIMEOUT_SECONDS
 from ottla.registry.http.fast_path import FastPath, fast_path_protocol, read_scope
+from ottla.web.connections import REQUEST_TIMEOUT_SECONDS
 
 HOST = b"host: 127.0.0.1:8081\r\n"
 PLAIN = b"GET /schemas/ids/1 HTTP/1.1\r\n" + HOST + b"\r\n"

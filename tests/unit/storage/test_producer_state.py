@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,13 @@ from ottla.protocol.records import Record
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import Log
 from ottla.storage.log_dir import create_log
-from ottla.storage.producer_state import ProducerStates, SnapshotError, decode_snapshot, encode_snapshot
+from ottla.storage.producer_state import (
+    UNREPLICATED_MAX,
+    ProducerStates,
+    SnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+)
 
 NOW_MS = 1_700_000_000_000
 MAX = 2**31 - 1
@@ -184,3 +191,61 @@ def test_a_transaction_is_open_for_readers_until_its_marker_is_replicated() -> N
     assert producers.first_unstable_offset_below(6) == 4
     producers.remove_unreplicated(7)
     assert producers.first_unstable_offset_below(0) == -1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_oldest_open_transaction_holds_readers_back(seed: int) -> None:
+    source = random.Random(seed)
+    producers, open_txns, ended = ProducerStates(1000), dict[int, int](), list[tuple[int, int]]()
+    high_watermark = 0
+    for offset in range(2000):
+        producer_id = source.randrange(100)
+        if producer_id in open_txns and source.random() < 0.5:
+            assert producers.end_transaction(producer_id, 0, 0, NOW_MS, offset) == open_txns[producer_id]
+            ended.append((open_txns.pop(producer_id), offset))
+        else:
+            producers.append(producer_id, 0, 0, 0, offset, offset, NOW_MS, True)
+            open_txns.setdefault(producer_id, offset)
+        high_watermark = max(high_watermark, offset - source.randrange(100))
+        if source.random() < 0.01:
+            before, producers = producers, ProducerStates(1000)
+            decode_snapshot(encode_snapshot(before), producers)
+            ended = []  # a snapshot does not hold them
+        held = [first for first, marker in ended if marker >= high_watermark]
+        assert producers.first_unstable_offset() == min(open_txns.values(), default=-1)
+        expected = min([*open_txns.values(), *held], default=-1)
+        assert producers.first_unstable_offset_below(high_watermark) == expected
+
+
+def test_many_transactions_with_unreplicated_markers_hide_at_least_what_they_must() -> None:
+    producers = ProducerStates(1000)
+    for number in range(UNREPLICATED_MAX + 10):
+        producers.append(1, 0, number, number, 2 * number, 2 * number, NOW_MS, True)
+        producers.end_transaction(1, 0, 0, NOW_MS, 2 * number + 1)
+        assert producers.first_unstable_offset_below(0) == 0
+    assert len(producers.unreplicated_txns) == UNREPLICATED_MAX
+    assert producers.first_unstable_offset_below(1000) == 1000
+    assert producers.first_unstable_offset_below(2 * UNREPLICATED_MAX + 20) == -1
+
+
+class Offset(int):
+    """An offset that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Offset.compared += 1
+        return int(self) < other
+
+
+def test_the_oldest_open_transaction_is_found_without_a_search() -> None:
+    """Every fetch of a read_committed consumer asks for it, and a partition may have thousands."""
+    producers = ProducerStates(1000)
+    for number in range(3000):
+        producers.append(number, 0, 0, 0, Offset(number), number, NOW_MS, True)
+    for number in range(1000):
+        producers.end_transaction(number, 0, 0, NOW_MS, Offset(3000 + number))
+    Offset.compared = 0
+    assert producers.first_unstable_offset_below(0) == 0
+    assert producers.first_unstable_offset() == 1000
+    assert Offset.compared < 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.storage.test_recovery import batch_of, new_log
@@ -14,7 +15,7 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import build_batch, read_batch_header
 from ottla.protocol.records import Record
-from ottla.storage import files
+from ottla.storage import files, range_checks
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import Log
 from ottla.storage.log_dir import create_log
@@ -265,6 +266,36 @@ def test_a_wrong_epoch_between_right_ones_is_repaired(stored: tuple[Path, list[i
     path.write_bytes(data)
     log = read(directory)
     assert data_of(log) == before
+    log.close()
+
+
+def test_a_truncation_during_a_check_leaves_nothing_to_repair(
+    stored: tuple[Path, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker checks while the event loop truncates and appends: at these positions there are other bytes now."""
+    directory, positions = stored
+    path = next(directory.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[positions[7] + EPOCH_AT : positions[7] + EPOCH_AT + 4] = (2).to_bytes(4, "big")
+    path.write_bytes(data)
+    log = reopen(directory, COUNT, DEFAULT_SETTINGS)
+    found = log.read(0, 1 << 20, COUNT, True)
+    assert found is not None
+    look = range_checks.batch_epochs
+    after = b""
+
+    def truncate_meanwhile(*arguments: Any) -> list[range_checks.EpochEntry]:
+        nonlocal after
+        epochs = look(*arguments)
+        log.truncate_to(6)
+        log.append(memoryview(batch_of(1, 500, NOW_MS)), 4, NOW_MS)
+        after = data_of(log)
+        return epochs
+
+    monkeypatch.setattr(range_checks, "batch_epochs", truncate_meanwhile)
+    log.check_range(found)
+    found.release()
+    assert data_of(log) == after
     log.close()
 
 

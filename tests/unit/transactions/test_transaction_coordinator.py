@@ -177,3 +177,37 @@ def test_id_that_is_used_during_the_sweep_stays() -> None:
 def test_id_with_an_open_transaction_does_not_expire() -> None:
     machine = machine_with({"t": 0}, TransactionState.ONGOING)
     assert sweep(machine) == [0]
+
+
+# ---- the system clock
+
+
+def ongoing_since(start_ms: int, loaded_ms: int) -> TransactionCoordinator:
+    """A coordinator that has loaded a transaction with a time-out of a minute."""
+    machine = TransactionCoordinator(TransactionSettings())
+    transaction = TransactionMetadata("t", 1, 60_000)
+    transaction.producer_epoch, transaction.state = 0, TransactionState.ONGOING
+    transaction.start_timestamp_ms, transaction.topic_partitions = start_ms, {("p", 0)}
+    machine.replay(*transaction_record(transaction), None)
+    machine.on_loaded(loaded_ms)
+    return machine
+
+
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
+def test_transaction_times_out_after_the_same_time_when_the_system_clock_is_set(step_ms: int) -> None:
+    now_ms = 10_000_000
+    machine = ongoing_since(now_ms, now_ms)
+    machine.on_clock_step(step_ms)
+    now_ms += step_ms
+    added = machine.add_partitions("t", ProducerIdAndEpoch(1, 0), [("p", 1)], 0, "client", now_ms)
+    machine.replay(*added.records[0], None)
+    machine.on_write_completed(added.event, NO_ERROR, now_ms)
+    assert machine.tick(now_ms + 50_000) == []
+    assert len(machine.tick(now_ms + 61_000)) == 1
+
+
+def test_transaction_that_starts_in_the_future_times_out_as_if_it_had_started_at_the_load() -> None:
+    """The clock of the coordinator that wrote it was ahead."""
+    machine = ongoing_since(10_000_000, 5_000_000)
+    assert machine.tick(5_050_000) == []
+    assert len(machine.tick(5_061_000)) == 1

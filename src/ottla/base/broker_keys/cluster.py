@@ -9,8 +9,6 @@ from ottla.base.broker_keys.unused import (
 )
 from ottla.base.setting_types import LONG_MAX, one_of
 from ottla.base.settings import (
-    HIGH,
-    LOW,
     Boolean,
     Int,
     Items,
@@ -36,71 +34,66 @@ class NodeId(Int):
 class ClusterKeys(Settings):
     """Identity of a node, and how nodes find each other."""
 
-    broker_id = Int(-1, importance=HIGH, note="The node's number in its cluster; the older name of node.id.")
-    broker_rack = OptionalText(note="Name of the rack or zone the broker stands in; replicas are spread over racks.")
+    broker_id = Int(-1, note="Id of the node in its cluster; the older name of node.id.")
+    broker_rack = OptionalText(note="Rack or zone of the broker; replicas are spread over racks.")
     controlled_shutdown_enable = Boolean(
         True,
-        note="Whether a stopping broker of a cluster first hands over what it leads.",
+        note="Whether a stopping broker of a cluster first transfers the leadership of its partitions.",
     )
     controller_listener_names = Items(
         None,
         may_be_empty=False,
-        importance=HIGH,
         note="Listeners that belong to the controller; never advertised to clients.",
     )
     controller_quorum_bootstrap_servers = Items(
-        importance=HIGH, note="Addresses to find the controllers at; one that is this node itself is accepted."
+        note="Addresses of the controllers; only the address of this node is accepted."
     )
     controller_quorum_voters = Items(
-        importance=HIGH,
-        note="The controllers as id@host:port; this node alone is accepted, several need ZooKeeper here.",
+        note="The controllers as id@host:port; only this node is accepted, because several need ZooKeeper.",
     )
     controller_quota_window_num = Int(
         11,
         at_least=1,
-        importance=LOW,
-        note="Windows over which the rate of topic changes is averaged.",
+        note="Number of windows over which the rate of topic changes is averaged.",
     )
-    controller_quota_window_size_seconds = Int(1, at_least=1, importance=LOW, note="Length of one such window.")
+    controller_quota_window_size_seconds = Int(1, at_least=1, note="Length of one such window.")
     node_id = NodeId(
         at_least=0,
         fallback=(("broker.id", 1),),
-        importance=HIGH,
-        note="The node's number in its cluster; its data folders belong to it.",
+        note="Id of the node in its cluster, which is also stored in its log directories.",
     )
     process_roles = Items(
         None,
         check=one_of("broker", "controller"),
         may_be_empty=False,
-        importance=HIGH,
-        note="What this node is: broker, controller or both; here a broker is always its own controller.",
+        note="Roles of the node: broker, controller or both; a single broker is always its own controller.",
     )
     server_max_startup_time_ms = Long(
         LONG_MAX,
         at_least=0,
         is_internal=True,
-        note="Time after which a start that is not finished is given up.",
+        note="Maximum time of a start; the broker stops if it takes longer.",
     )
 
 
 class MeasurementKeys(Settings):
     """Quotas, metrics and client telemetry."""
 
-    config_providers = Items(importance=LOW, unused=PROVIDERS, note="Names of classes that fill in ${...} in values.")
+    config_providers = Items(unused=PROVIDERS, note="Names of classes that replace ${...} in values.")
     metrics_num_samples = Int(
-        2, at_least=1, importance=LOW, note="Windows that the rates of connections and bytes are computed over."
+        2,
+        at_least=1,
+        note="Number of windows over which the rates of connections and bytes are computed.",
     )
-    metrics_sample_window_ms = Long(30_000, at_least=1, importance=LOW, note="Length of one such window.")
+    metrics_sample_window_ms = Long(30_000, at_least=1, note="Length of one such window.")
     quota_window_num = Int(
         11,
         at_least=1,
-        importance=LOW,
-        note="Windows over which the rates of client quotas are averaged.",
+        note="Number of windows over which the rates of client quotas are averaged.",
     )
-    quota_window_size_seconds = Int(1, at_least=1, importance=LOW, note="Length of one such window.")
+    quota_window_size_seconds = Int(1, at_least=1, note="Length of one such window.")
     telemetry_max_bytes = Int(
         1_048_576,
         at_least=1,
-        importance=LOW,
-        note="Most bytes of metrics that a client may push at a time.",
+        note="Maximum size of a push of client metrics.",
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ottla.base.setting_types import DOUBLE_MAX, LONG_MAX, gzip_level, one_of
 from ottla.base.settings import (
     CLUSTER_WIDE,
-    HIGH,
-    LOW,
     PER_BROKER,
     Boolean,
     Double,
@@ -35,31 +33,30 @@ class LogKeys(Settings):
         -1,
         check=gzip_level,
         mode=CLUSTER_WIDE,
-        note="Effort of gzip, 1 to 9, when the broker compresses; -1 is the library's own choice.",
+        note="Compression level of gzip, 1 to 9, if the broker compresses; -1 is the library's default.",
     )
     compression_lz4_level = Int(
         9,
         at_least=1,
         at_most=17,
         mode=CLUSTER_WIDE,
-        note="Effort of lz4, 1 to 17, when the broker compresses.",
+        note="Compression level of lz4, 1 to 17, if the broker compresses.",
     )
     compression_type = Text(
         "producer",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Codec of stored batches: a codec's name, uncompressed, or producer to keep what the producer chose.",
+        note="Codec of stored batches: the name of a codec, uncompressed, or producer to keep the producer's codec.",
     )
     compression_zstd_level = Int(
         3,
         at_least=-131_072,
         at_most=22,
         mode=CLUSTER_WIDE,
-        note="Effort of zstd when the broker compresses.",
+        note="Compression level of zstd, if the broker compresses.",
     )
     cordoned_log_dirs = Items(
-        mode=PER_BROKER, note="Folders that get no new partitions as long as there are others; * is all of them."
+        mode=PER_BROKER, note="Log directories that get no new partitions while there are others; * is all of them."
     )
     log_cleanup_policy = Items(
         ("delete",),
@@ -70,43 +67,35 @@ class LogKeys(Settings):
     log_dir = Items(
         ("/tmp/kafka-logs",),  # noqa: S108 - Kafka's default
         may_be_empty=False,
-        importance=HIGH,
-        note="The folder for data; used when log.dirs is not set.",
+        note="The log directory; used if log.dirs is not set.",
     )
     log_dirs = Items(
         None,
         may_be_empty=False,
         fallback=(("log.dir", 1),),
-        importance=HIGH,
-        note="Folders for data, separated by commas; a new partition goes to the one with the fewest partitions.",
+        note="Log directories, separated by commas; a new partition is created in the one with the fewest partitions.",
     )
     log_flush_interval_messages = Long(
         LONG_MAX,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Messages of a partition after which it is forced to disk; the default of flush.messages.",
+        note="Number of messages after which a partition is flushed to disk; the default of flush.messages.",
     )
     log_flush_interval_ms = Long(
         fallback=(("log.flush.scheduler.interval.ms", 1),),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Time a message may stay in memory before it is forced to disk; the default of flush.ms.",
+        note="Time after which a message is flushed to disk; the default of flush.ms.",
     )
     log_flush_offset_checkpoint_interval_ms = Int(
         60_000,
         at_least=0,
-        importance=HIGH,
-        note="Time between two writings of the offsets up to which logs are safely on disk.",
+        note="Interval for writing the offsets up to which logs have been flushed to disk.",
     )
-    log_flush_scheduler_interval_ms = Long(
-        LONG_MAX, importance=HIGH, note="Time between two searches for logs that are due to be forced to disk."
-    )
+    log_flush_scheduler_interval_ms = Long(LONG_MAX, note="Interval for checking whether logs must be flushed to disk.")
     log_flush_start_offset_checkpoint_interval_ms = Int(
         60_000,
         at_least=0,
-        importance=HIGH,
-        note="Time between two writings of the offsets at which logs start.",
+        note="Interval for writing the start offsets of logs.",
     )
     log_index_interval_bytes = Int(
         4096,
@@ -118,114 +107,101 @@ class LogKeys(Settings):
         10_485_760,
         at_least=4,
         mode=CLUSTER_WIDE,
-        note="Largest index of a segment; the default of segment.index.bytes.",
+        note="Maximum size of a segment's offset index; the default of segment.index.bytes.",
     )
     log_initial_task_delay_ms = Long(
         30_000,
         at_least=0,
-        importance=LOW,
         is_internal=True,
-        note="Time after the start before retention and flushing begin.",
+        note="Delay of retention and flushing after the start.",
     )
     log_message_timestamp_after_max_ms = Long(
         3_600_000,
         at_least=0,
         mode=CLUSTER_WIDE,
-        note="How far a message's time may lie in the future; the default of message.timestamp.after.max.ms.",
+        note="Maximum difference by which a record timestamp may be later than the broker's clock; the default of "
+        "message.timestamp.after.max.ms.",
     )
     log_message_timestamp_before_max_ms = Long(
         LONG_MAX,
         at_least=0,
         mode=CLUSTER_WIDE,
-        note="How far a message's time may lie in the past; the default of message.timestamp.before.max.ms.",
+        note="Maximum difference by which a record timestamp may be earlier than the broker's clock; the default of "
+        "message.timestamp.before.max.ms.",
     )
     log_message_timestamp_type = Text(
         "CreateTime",
         check=one_of("CreateTime", "LogAppendTime"),
         mode=CLUSTER_WIDE,
-        note="Whose time a message bears: CreateTime the producer's, LogAppendTime the broker's.",
+        note="Timestamp of a record: CreateTime is the producer's, LogAppendTime the broker's.",
     )
     log_preallocate = Boolean(
         False,
         mode=CLUSTER_WIDE,
-        note="Whether the disk sets the whole room for a segment aside when it is begun.",
+        note="Whether disk space for the whole segment is reserved when it is created.",
     )
     log_retention_bytes = Long(
         -1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Bytes that a partition keeps at least; older segments go; -1 is without limit.",
+        note="Size of a partition above which its oldest segments are deleted; -1 is unlimited.",
     )
-    log_retention_check_interval_ms = Long(
-        300_000, at_least=1, note="Time between two searches for segments that may be deleted."
-    )
-    log_retention_hours = Int(
-        168, importance=HIGH, note="Hours for which records are kept; used when neither minutes nor ms are set."
-    )
-    log_retention_minutes = OptionalInt(
-        importance=HIGH, note="Minutes for which records are kept; used when ms is not set."
-    )
+    log_retention_check_interval_ms = Long(300_000, at_least=1, note="Interval for deleting expired segments.")
+    log_retention_hours = Int(168, note="Hours for which records are kept; used if neither minutes nor ms are set.")
+    log_retention_minutes = OptionalInt(note="Minutes for which records are kept; used when ms is not set.")
     log_retention_ms = RetentionTime(
         fallback=(("log.retention.minutes", 60_000), ("log.retention.hours", 360_0000)),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Time for which records are kept; -1 is for ever; the default of retention.ms.",
+        note="Time for which records are kept; -1 is forever; the default of retention.ms.",
     )
     log_roll_hours = Int(
         168,
         at_least=1,
-        importance=HIGH,
-        note="Hours after which a new segment is begun; used when log.roll.ms is not set.",
+        note="Hours after which a new segment is created; used when log.roll.ms is not set.",
     )
     log_roll_jitter_hours = Int(
         0,
         at_least=0,
-        importance=HIGH,
-        note="Most hours by which segments roll earlier, at random; used when log.roll.jitter.ms is not set.",
+        note="Maximum random time in hours by which segments roll earlier; used if log.roll.jitter.ms is not set.",
     )
     log_roll_jitter_ms = Long(
         fallback=(("log.roll.jitter.hours", 360_0000),),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Most time by which segments roll earlier, at random, so that not all roll at once.",
+        note="Maximum random time by which segments roll earlier, so that they do not all roll at once.",
     )
     log_roll_ms = Long(
         fallback=(("log.roll.hours", 360_0000),),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Time after which a new segment is begun, full or not; the default of segment.ms.",
+        note="Time after which a new segment is created, even if the current one is not full; the default of "
+        "segment.ms.",
     )
     log_segment_bytes = Int(
         1_073_741_824,
         at_least=1_048_576,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Size at which a new segment is begun; the default of segment.bytes.",
+        note="Size at which a new segment is created; the default of segment.bytes.",
     )
     log_segment_delete_delay_ms = Long(
         60_000,
         at_least=0,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Time between taking a file out of use and removing it from disk.",
+        note="Time between marking a file as deleted and removing it from disk.",
     )
     message_max_bytes = Int(
         1_048_588,
         at_least=0,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Largest batch that producers may send, compressed; the default of max.message.bytes.",
+        note="Maximum size of a batch that producers may send, after compression; the default of max.message.bytes.",
     )
     num_recovery_threads_per_data_dir = Int(
         2,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Logs of one folder that are checked at the same time after a crash; num.io.threads is the limit for all.",
+        note="Number of logs per log directory that are recovered concurrently after a crash; num.io.threads limits "
+        "the total.",
     )
     num_replica_alter_log_dirs_threads = OptionalInt(
-        importance=HIGH,
-        note="Replicas that are moved between folders at the same time; the number of folders unless set.",
+        note="Number of replicas that are moved between log directories concurrently; by default the number of log "
+        "directories.",
     )
 
 
@@ -236,57 +212,58 @@ class CleanerKeys(Settings):
         15_000,
         at_least=0,
         mode=CLUSTER_WIDE,
-        note="Wait of the cleaner when there is nothing to compact.",
+        note="Wait of the cleaner if there is nothing to compact.",
     )
     log_cleaner_dedupe_buffer_size = Long(
         134_217_728,
         mode=CLUSTER_WIDE,
-        note="Memory of all cleaners together for the newest offset of each key; each one uses 64 MiB at most.",
+        note="Memory of all cleaners for the newest offset of each key; each cleaner uses at most 64 MiB.",
     )
     log_cleaner_delete_retention_ms = Long(
         86_400_000,
         at_least=0,
         mode=CLUSTER_WIDE,
-        note="How long a tombstone stays after compaction; the default of delete.retention.ms.",
+        note="Time for which a tombstone stays after compaction; the default of delete.retention.ms.",
     )
     log_cleaner_enable = Boolean(True, note="Whether topics with cleanup policy compact are compacted.")
     log_cleaner_io_buffer_load_factor = Double(
         0.9,
         mode=CLUSTER_WIDE,
-        note="Share of the cleaner's memory that may be filled before another round is needed.",
+        note="Maximum load factor of the cleaner's memory; with more keys, a log needs another round.",
     )
     log_cleaner_io_buffer_size = Int(
         524_288,
         at_least=0,
         mode=CLUSTER_WIDE,
-        note="Memory of all cleaners together for reading and writing.",
+        note="Memory of all cleaners for reading and writing.",
     )
     log_cleaner_io_max_bytes_per_second = Double(
         DOUBLE_MAX,
         mode=CLUSTER_WIDE,
-        note="Most bytes a second that cleaners read and write together.",
+        note="Maximum number of bytes per second that all cleaners read and write.",
     )
     log_cleaner_max_compaction_lag_ms = Long(
         LONG_MAX,
         at_least=1,
         mode=CLUSTER_WIDE,
-        note="Longest time a record may wait for compaction; the default of max.compaction.lag.ms.",
+        note="Maximum time a record may wait for compaction; the default of max.compaction.lag.ms.",
     )
     log_cleaner_min_cleanable_ratio = Double(
         0.5,
         at_least=0,
         at_most=1,
         mode=CLUSTER_WIDE,
-        note="Share of not yet compacted bytes that starts a compaction; the default of min.cleanable.dirty.ratio.",
+        note="Minimum ratio of uncompacted bytes at which a log is compacted; the default of "
+        "min.cleanable.dirty.ratio.",
     )
     log_cleaner_min_compaction_lag_ms = Long(
         0,
         at_least=0,
         mode=CLUSTER_WIDE,
-        note="Time for which a record is surely not compacted away; the default of min.compaction.lag.ms.",
+        note="Minimum time for which a record is not compacted; the default of min.compaction.lag.ms.",
     )
     log_cleaner_threads = Int(
-        1, at_least=0, mode=CLUSTER_WIDE, note="Processes that compact, each with a log of its own."
+        1, at_least=0, mode=CLUSTER_WIDE, note="Number of cleaner processes; each compacts one log at a time."
     )
 
 
@@ -295,12 +272,11 @@ class TopicDefaultKeys(Settings):
 
     auto_create_topics_enable = Boolean(
         True,
-        importance=HIGH,
-        note="Whether a topic comes into being when a client asks for its metadata or writes to it.",
+        note="Whether a topic is created if a client requests its metadata or writes to it.",
     )
-    default_replication_factor = Int(1, note="Replicas of a topic that is created without a number.")
-    delete_topic_enable = Boolean(True, importance=HIGH, note="Whether topics can be deleted.")
+    default_replication_factor = Int(1, note="Replication factor of a topic that is created without one.")
+    delete_topic_enable = Boolean(True, note="Whether topics can be deleted.")
     max_request_partition_size_limit = Int(
-        2000, at_least=1, note="Most partitions in one answer to DescribeTopicPartitions."
+        2000, at_least=1, note="Maximum number of partitions in a response to DescribeTopicPartitions."
     )
-    num_partitions = Int(1, at_least=1, note="Partitions of a topic that is created without a number.")
+    num_partitions = Int(1, at_least=1, note="Number of partitions of a topic that is created without one.")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ottla.base.broker_keys.unused import ACLS_LOADED_FIRST, NO_REQUEST_QUEUE
 from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
 from ottla.base.setting_types import INT_MAX, BadValueError, ConfigType, list_problem, one_of
-from ottla.base.settings import CLUSTER_WIDE, HIGH, LOW, Int, Items, Long, OptionalText, Setting, Settings, Text
+from ottla.base.settings import CLUSTER_WIDE, Int, Items, Long, OptionalText, Setting, Settings, Text
 
 EVERY_INTERFACE: Final = ("", "::")  # addresses to bind that cannot be advertised to clients
 
@@ -72,84 +72,88 @@ class NetworkKeys(Settings):
 
     advertised_listeners = AdvertisedListeners(
         None,
-        importance=HIGH,
-        note="Addresses that are advertised to clients, as NAME://host:port; without it, those of listeners.",
+        note="Addresses that are advertised to clients, as NAME://host:port; by default those of listeners.",
     )
-    connections_max_idle_ms = Long(600_000, note="A connection that is silent for this long is closed.")
+    connections_max_idle_ms = Long(600_000, note="Time after which an idle connection is closed.")
     early_start_listeners = Items(
-        None, importance=HIGH, unused=ACLS_LOADED_FIRST, note="Listeners that open before the authorizer is ready."
+        None,
+        unused=ACLS_LOADED_FIRST,
+        note="Listeners that are opened before the authorizer is ready.",
     )
     fetch_max_bytes = Int(
-        57_671_680, at_least=1024, note="Most bytes in one answer to a fetch, whatever the client asks for."
+        57_671_680, at_least=1024, note="Maximum size of a fetch response, even if the client requests more."
     )
-    inter_broker_listener_name = OptionalText(note="Listener that brokers use among themselves.")
+    inter_broker_listener_name = OptionalText(note="Listener for connections between brokers.")
     listener_security_protocol_map = ProtocolMap(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        importance=LOW,
         note="Security protocol of each listener name, as NAME:PROTOCOL; names may be chosen freely.",
     )
     listeners = BoundListeners(
         ("PLAINTEXT://:9092",),
-        importance=HIGH,
         note="Addresses to open, as NAME://host:port; an empty host is every interface, port 0 any free port.",
     )
     max_connection_creation_rate = Int(
         INT_MAX,
         at_least=0,
         mode=CLUSTER_WIDE,
-        note="Most new connections a second; more wait. Also as listener.name.NAME.max.connection.creation.rate.",
+        note="Maximum number of new connections per second; further ones wait. For one listener: "
+        "listener.name.NAME.max.connection.creation.rate.",
     )
     max_connections = Int(
         INT_MAX,
         at_least=0,
         mode=CLUSTER_WIDE,
-        note="Most connections at a time; more wait. listener.name.NAME.max.connections is for one listener.",
+        note="Maximum number of connections; further ones wait. For one listener: listener.name.NAME.max.connections.",
     )
-    max_connections_per_ip = Int(INT_MAX, at_least=0, mode=CLUSTER_WIDE, note="Most connections from one address.")
+    max_connections_per_ip = Int(
+        INT_MAX, at_least=0, mode=CLUSTER_WIDE, note="Maximum number of connections from one address."
+    )
     max_connections_per_ip_overrides = Text(
         "",
         mode=CLUSTER_WIDE,
-        note="Other limits for single addresses, as host:number, separated by commas.",
+        note="Limits for single addresses, as host:number, separated by commas.",
     )
     max_incremental_fetch_session_cache_slots = Int(
-        1000, at_least=0, note="Most fetch sessions kept; a client without one sends all its partitions each time."
+        1000,
+        at_least=0,
+        note="Maximum number of fetch sessions; a client without a session sends all its partitions in each request.",
     )
     num_io_threads = Int(
         8,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
-        note="Threads that do the disk work of requests and chores: syncs, cold reads, checks; one loop does the rest.",
+        note="Threads for the disk work of requests and background tasks: syncs, reads of cold data, checks; all other "
+        "work is done by one event loop.",
     )
     queued_max_request_bytes = Long(
-        -1, unused=NO_REQUEST_QUEUE, note="Most bytes of requests that wait to be handled; -1 is without limit."
+        -1, unused=NO_REQUEST_QUEUE, note="Maximum number of bytes of queued requests; -1 is unlimited."
     )
-    request_timeout_ms = Int(30_000, importance=HIGH, note="Time a broker waits for another broker's answer.")
+    request_timeout_ms = Int(30_000, note="Time for which a broker waits for a response of another broker.")
     security_inter_broker_protocol = Text(
         "PLAINTEXT",
         check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         note="Security protocol between brokers; its listener has the same name.",
     )
-    socket_connection_setup_timeout_max_ms = Long(30_000, note="Longest time for making a connection to another node.")
+    socket_connection_setup_timeout_max_ms = Long(
+        30_000, note="Maximum time for establishing a connection to another node."
+    )
     socket_connection_setup_timeout_ms = Long(
         10_000,
-        note="First time-out for making a connection to another node; it doubles with each failure.",
+        note="First timeout for establishing a connection to another node; it doubles with each failure.",
     )
     socket_listen_backlog_size = Int(
         50,
         at_least=1,
-        note="Connections that the system lets wait before they are accepted; 1,024 unless the file sets it.",
+        note="Number of pending connections in the kernel's queue; 1,024 unless the file sets it.",
     )
     socket_receive_buffer_bytes = Int(
         102_400,
-        importance=HIGH,
-        note="Receive buffer of client connections; left to the system (as with -1) unless the file sets it.",
+        note="Receive buffer of client connections; the system's default (as with -1) unless the file sets it.",
     )
     socket_request_max_bytes = Int(
-        104_857_600, at_least=1, importance=HIGH, note="Largest request; a longer one closes the connection."
+        104_857_600, at_least=1, note="Maximum size of a request; a larger one closes the connection."
     )
     socket_send_buffer_bytes = Int(
         102_400,
-        importance=HIGH,
-        note="Send buffer of client connections, -1 leaves it to the system, as it is unless the file sets it.",
+        note="Send buffer of client connections; the system's default (as with -1) unless the file sets it.",
     )

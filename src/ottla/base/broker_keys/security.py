@@ -9,8 +9,6 @@ from ottla.base.broker_keys.unused import DETECTED_FORMAT, NO_JAVA, NO_PROVIDERS
 from ottla.base.setting_types import invalid_value, one_of, one_of_any_case
 from ottla.base.settings import (
     CLUSTER_WIDE,
-    HIGH,
-    LOW,
     PER_BROKER,
     PER_LISTENER,
     Boolean,
@@ -59,38 +57,38 @@ class SecurityKeys(Settings):
     authorizer_class_name = Text(
         "",
         check=known_authorizer,
-        importance=LOW,
-        note="Switches access rights on: one of the names that Kafka's own authorizers have or had. Empty allows "
-        "everything to every client.",
+        note="Enables access rights: the class name of one of Kafka's own authorizers, current or old. Empty: every "
+        "client may do everything.",
     )
     super_users = Text(
         "",
         check=principals_problem,
-        importance=LOW,
         is_internal=True,
-        note="Who may do everything, whatever the rules say: principals such as User:admin, separated by semicolons.",
+        note="Principals with all rights, regardless of the rules, such as User:admin, separated by semicolons.",
     )
     allow_everyone_if_no_acl_found = Boolean(
         False,
-        importance=LOW,
         is_internal=True,
         note="Whether all operations on a resource without access rules are allowed.",
     )
     connection_failed_authentication_delay_ms = Int(
-        100, at_least=0, importance=LOW, note="Wait before a connection whose login failed is closed."
+        100, at_least=0, note="Wait before a connection is closed after a failed login."
     )
     connections_max_reauth_ms = Long(
-        0, note="Longest time a SASL login is good for before the client must repeat it; 0 is for ever."
+        0, note="Maximum time for which a SASL login is valid before the client must repeat it; 0 is forever."
     )
     delegation_token_expiry_check_interval_ms = Long(
-        3_600_000, at_least=1, importance=LOW, note="Time between two searches for expired tokens."
+        3_600_000, at_least=1, note="Interval for removing expired tokens."
     )
     delegation_token_expiry_time_ms = Long(
-        86_400_000, at_least=1, note="How long a token is good for unless it is renewed."
+        86_400_000, at_least=1, note="Time for which a token is valid unless it is renewed."
     )
-    delegation_token_max_lifetime_ms = Long(604_800_000, at_least=1, note="How long a token can be renewed.")
+    delegation_token_max_lifetime_ms = Long(
+        604_800_000, at_least=1, note="Maximum lifetime of a token, including renewals."
+    )
     delegation_token_secret_key = Password(
-        note="Secret that makes the passwords of delegation tokens; the same on all brokers. Without it there are none."
+        note="Secret from which the passwords of delegation tokens are computed; the same on all brokers. Without it, "
+        "delegation tokens are disabled."
     )
     sasl_enabled_mechanisms = Items(("GSSAPI",), mode=PER_BROKER, note="SASL mechanisms that clients may use.")
     sasl_jaas_config = Password(mode=PER_BROKER, note="Login module and options of a listener in JAAS form.")
@@ -98,28 +96,28 @@ class SecurityKeys(Settings):
         "/usr/bin/kinit", mode=PER_BROKER, note="Program that renews the tickets of a cache."
     )
     sasl_kerberos_min_time_before_relogin = Long(
-        60_000, mode=PER_BROKER, note="Shortest time between two Kerberos logins."
+        60_000, mode=PER_BROKER, note="Minimum time between two Kerberos logins."
     )
     sasl_kerberos_principal_to_local_rules = Items(
-        ("DEFAULT",), mode=PER_BROKER, note="Rules that make short names of Kerberos principals."
+        ("DEFAULT",), mode=PER_BROKER, note="Rules that map Kerberos principals to short names."
     )
-    sasl_kerberos_service_name = OptionalText(mode=PER_BROKER, note="Name that the brokers have in Kerberos.")
+    sasl_kerberos_service_name = OptionalText(mode=PER_BROKER, note="Kerberos service name of the brokers.")
     sasl_kerberos_ticket_renew_jitter = Double(
-        0.05, mode=PER_BROKER, note="Random share by which ticket renewal is moved."
+        0.05, mode=PER_BROKER, note="Random fraction by which ticket renewal is shifted."
     )
     sasl_kerberos_ticket_renew_window_factor = Double(
-        0.8, mode=PER_BROKER, note="Share of a ticket's life after which it is renewed."
+        0.8, mode=PER_BROKER, note="Fraction of a ticket's lifetime after which it is renewed."
     )
-    sasl_login_connect_timeout_ms = OptionalInt(importance=LOW, note="Time to connect to an external login server.")
-    sasl_login_read_timeout_ms = OptionalInt(importance=LOW, note="Time to wait for an external login server's answer.")
+    sasl_login_connect_timeout_ms = OptionalInt(note="Timeout for connecting to an external login server.")
+    sasl_login_read_timeout_ms = OptionalInt(note="Timeout for a response of an external login server.")
     sasl_login_refresh_window_factor = Double(
-        0.8, mode=PER_BROKER, note="Share of a login's life after which it is renewed."
+        0.8, mode=PER_BROKER, note="Fraction of a login's lifetime after which it is renewed."
     )
     sasl_mechanism_inter_broker_protocol = Text("GSSAPI", mode=PER_BROKER, note="SASL mechanism between brokers.")
     sasl_server_callback_handler_class = ClassName(
-        note="Class that checks login data: only Kafka's own for OAUTHBEARER are known."
+        note="Class that verifies login data: only Kafka's own classes for OAUTHBEARER are supported."
     )
-    sasl_server_max_receive_size = Int(524_288, note="Largest request before a connection has logged in.")
+    sasl_server_max_receive_size = Int(524_288, note="Maximum size of a request before a connection is authenticated.")
 
 
 class OAuthKeys(Settings):
@@ -129,62 +127,54 @@ class OAuthKeys(Settings):
         "RS256",
         check=one_of_any_case("ES256", "RS256"),
         unused=NO_SASL,
-        note="Algorithm that signs the assertion a client logs in with.",
+        note="Algorithm that signs the assertion of a client's login.",
     )
     sasl_oauthbearer_client_credentials_client_id = OptionalText(note="Client id for the login server.")
-    sasl_oauthbearer_client_credentials_client_secret = Password(note="Secret that goes with that client id.")
+    sasl_oauthbearer_client_credentials_client_secret = Password(note="Secret of that client id.")
     sasl_oauthbearer_clock_skew_seconds = Int(
         30,
-        importance=LOW,
-        note="Difference of clocks that is forgiven when a token's times are checked.",
+        note="Tolerated clock difference when the times of a token are checked.",
     )
-    sasl_oauthbearer_expected_audience = Items(importance=HIGH, note="Audiences of which a token must name one.")
-    sasl_oauthbearer_expected_issuer = OptionalText(importance=HIGH, note="Issuer that a token must come from.")
-    sasl_oauthbearer_jwks_endpoint_refresh_ms = Long(
-        3_600_000, importance=LOW, note="Time between two fetches of the issuer's keys."
-    )
+    sasl_oauthbearer_expected_audience = Items(note="Audiences of which a token must contain one.")
+    sasl_oauthbearer_expected_issuer = OptionalText(note="Required issuer of a token.")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = Long(3_600_000, note="Interval for fetching the issuer's keys.")
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = Long(
-        10_000, importance=LOW, note="Longest wait before a failed fetch of keys is tried again."
+        10_000, note="Maximum wait before a failed fetch of keys is retried."
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = Long(
-        100, importance=LOW, note="First wait before a failed fetch of keys is tried again."
+        100, note="Initial wait before a failed fetch of keys is retried."
     )
-    sasl_oauthbearer_jwks_endpoint_url = OptionalText(note="Where the issuer's keys are found.")
-    sasl_oauthbearer_scope = OptionalText(note="Scope to ask for.")
-    sasl_oauthbearer_scope_claim_name = Text("scope", importance=LOW, note="Claim that holds the scope.")
-    sasl_oauthbearer_sub_claim_name = Text("sub", importance=LOW, note="Claim that holds the subject.")
-    sasl_oauthbearer_token_endpoint_url = OptionalText(note="Where tokens are asked for.")
+    sasl_oauthbearer_jwks_endpoint_url = OptionalText(note="URL of the issuer's keys.")
+    sasl_oauthbearer_scope = OptionalText(note="Requested scope.")
+    sasl_oauthbearer_scope_claim_name = Text("scope", note="Claim that contains the scope.")
+    sasl_oauthbearer_sub_claim_name = Text("sub", note="Claim that contains the subject.")
+    sasl_oauthbearer_token_endpoint_url = OptionalText(note="URL of the token endpoint.")
 
 
 class TlsKeys(Settings):
     """Certificates and protocols of TLS listeners."""
 
-    ssl_allow_dn_changes = Boolean(
-        False, importance=LOW, note="Whether a renewed certificate may bear another distinguished name."
-    )
-    ssl_allow_san_changes = Boolean(
-        False, importance=LOW, note="Whether a renewed certificate may leave out alternative names."
-    )
+    ssl_allow_dn_changes = Boolean(False, note="Whether a renewed certificate may have another distinguished name.")
+    ssl_allow_san_changes = Boolean(False, note="Whether a renewed certificate may omit alternative names.")
     ssl_cipher_suites = Items(
-        mode=PER_BROKER, note="Cipher suites that may be used, in Java's names; empty is all that are safe."
+        mode=PER_BROKER, note="Allowed cipher suites, under Java's names; empty: all secure ones."
     )
     ssl_client_auth = Text(
         "none",
         check=one_of("required", "requested", "none"),
         mode=PER_BROKER,
-        note="Whether clients must show a certificate: required, requested or none.",
+        note="Whether clients must present a certificate: required, requested or none.",
     )
-    ssl_enabled_protocols = Items(("TLSv1.2", "TLSv1.3"), mode=PER_BROKER, note="Versions of TLS that may be used.")
+    ssl_enabled_protocols = Items(("TLSv1.2", "TLSv1.3"), mode=PER_BROKER, note="Allowed versions of TLS.")
     ssl_endpoint_identification_algorithm = Text(
         "https",
-        importance=LOW,
         mode=PER_BROKER,
-        note="How the name in a server's certificate is checked; empty is not at all.",
+        note="How the host name in a server's certificate is verified; empty: not verified.",
     )
-    ssl_engine_factory_class = ClassName(
-        importance=LOW, unused=NO_JAVA, mode=PER_LISTENER, note="Class that makes TLS engines."
+    ssl_engine_factory_class = ClassName(unused=NO_JAVA, mode=PER_LISTENER, note="Class that creates TLS engines.")
+    ssl_key_password = Password(
+        mode=PER_LISTENER, note="Password of the private key; by default the password of the key store."
     )
-    ssl_key_password = Password(mode=PER_LISTENER, note="Secret of the private key; without it, that of the store.")
     ssl_keymanager_algorithm = Text(
         "SunX509", unused=NO_PROVIDERS, mode=PER_BROKER, note="Algorithm of the key manager."
     )
@@ -193,30 +183,26 @@ class TlsKeys(Settings):
     ssl_keystore_location = OptionalText(
         mode=PER_LISTENER, note="File with the broker's key and certificate: JKS, PKCS12 or PEM."
     )
-    ssl_keystore_password = Password(mode=PER_LISTENER, note="Secret of that file.")
+    ssl_keystore_password = Password(mode=PER_LISTENER, note="Password of that file.")
     ssl_keystore_type = Text(
-        "JKS", unused=DETECTED_FORMAT, mode=PER_LISTENER, note="Form of that file: JKS, PKCS12 or PEM."
+        "JKS", unused=DETECTED_FORMAT, mode=PER_LISTENER, note="Format of that file: JKS, PKCS12 or PEM."
     )
-    ssl_principal_mapping_rules = Text(
-        "DEFAULT", importance=LOW, note="Rules that make short names of certificate names."
-    )
-    ssl_protocol = Text(
-        "TLSv1.3", mode=PER_BROKER, note="Highest version of TLS, where ssl.enabled.protocols is empty."
-    )
+    ssl_principal_mapping_rules = Text("DEFAULT", note="Rules that map the names of certificates to short names.")
+    ssl_protocol = Text("TLSv1.3", mode=PER_BROKER, note="Highest version of TLS, if ssl.enabled.protocols is empty.")
     ssl_provider = OptionalText(unused=NO_PROVIDERS, mode=PER_BROKER, note="Java provider of TLS.")
     ssl_secure_random_implementation = OptionalText(
-        importance=LOW, unused=NO_PROVIDERS, mode=PER_BROKER, note="Source of random numbers for TLS."
+        unused=NO_PROVIDERS, mode=PER_BROKER, note="Source of random numbers for TLS."
     )
     ssl_trustmanager_algorithm = Text(
         "PKIX", unused=NO_PROVIDERS, mode=PER_BROKER, note="Algorithm of the trust manager."
     )
     ssl_truststore_certificates = Password(mode=PER_LISTENER, note="Trusted certificates as PEM text.")
     ssl_truststore_location = OptionalText(
-        mode=PER_LISTENER, note="File with trusted certificates; without it, those of the system."
+        mode=PER_LISTENER, note="File with trusted certificates; by default those of the system."
     )
-    ssl_truststore_password = Password(mode=PER_LISTENER, note="Secret of that file.")
+    ssl_truststore_password = Password(mode=PER_LISTENER, note="Password of that file.")
     ssl_truststore_type = Text(
-        "JKS", unused=DETECTED_FORMAT, mode=PER_LISTENER, note="Form of that file: JKS, PKCS12 or PEM."
+        "JKS", unused=DETECTED_FORMAT, mode=PER_LISTENER, note="Format of that file: JKS, PKCS12 or PEM."
     )
 
 
@@ -232,18 +218,20 @@ class AuditKeys(Settings):
         ("*",),
         check=events_problem,
         mode=CLUSTER_WIDE,
-        note="Which of them: names of events and patterns such as `topic.*` ([all of them](audit.md#events)).",
+        note="Recorded events: names and patterns such as `topic.*` ([all events](audit.md#events)).",
     )
     ottla_audit_exclude_principals = Text(
         "",
         check=principals_problem,
         mode=CLUSTER_WIDE,
-        note="Whose doings are left out: principals such as User:monitor, separated by semicolons.",
+        note="Principals whose events are not recorded, such as User:monitor, separated by semicolons.",
     )
-    ottla_audit_topic_num_partitions = Int(1, at_least=1, note="Partitions of `__ottla_audit` when it is created.")
+    ottla_audit_topic_num_partitions = Int(
+        1, at_least=1, note="Number of partitions of `__ottla_audit` when it is created."
+    )
     ottla_audit_topic_replication_factor = Short(
-        3, at_least=1, note="Replicas of `__ottla_audit` when it is created; a broker that is alone makes one."
+        3, at_least=1, note="Replication factor of `__ottla_audit` when it is created; always 1 on a single broker."
     )
     ottla_audit_topic_retention_ms = Long(
-        7_776_000_000, at_least=-1, note="How long `__ottla_audit` keeps events, when it is created; -1: for ever."
+        7_776_000_000, at_least=-1, note="Retention time of `__ottla_audit` when it is created; -1: forever."
     )

@@ -1,7 +1,7 @@
-"""Keys that are accepted without effect: they are read, checked and shown, and nothing acts on them.
+"""Keys that are accepted without effect: they are only read, checked and shown.
 
-The table has two lines for each key. The first has its name, type, default ("-" for none) and bounds, and its mode,
-importance and visibility where they are not the usual ones. The second says what the key is for. A line that begins
+The table has two lines for each key. The first has its name, type, default ("-" for none) and bounds, and its mode
+and visibility where they are not the usual ones. The second says what the key is for. A line that begins
 with "=" completes "accepted, no effect, because ...", for the keys that follow.
 """
 
@@ -15,7 +15,6 @@ from ottla.base.settings import (
     Boolean,
     ClassName,
     Double,
-    Importance,
     Int,
     Items,
     Long,
@@ -28,33 +27,19 @@ from ottla.base.settings import (
     Text,
 )
 
-ALL_METRICS: Final = "everything is counted, and costs nothing that could be saved"
-SINGLE_EVENT_LOOP: Final = "one event loop does this work: there is no thread pool to size"
-ACLS_LOADED_FIRST: Final = "no listener opens before the access rules are known"
-ZOOKEEPER_SESSIONS: Final = "the ZooKeeper sessions of brokers show which are alive"
-BROKERS_POLL: Final = "brokers poll the controller, which opens no connections"
-IMMEDIATE_ELECTION: Final = "such a leader is elected as soon as that is allowed"
-KERNEL_TUNED: Final = "the system tunes these buffers by itself"
-NO_LINGER: Final = "a coordinator writes each decision at once"
-NO_WRITE_BUFFER: Final = "no write buffer outlives its batch"
-PROVIDERS: Final = "env, file and directory fill in ${...} without being named, and there is no JVM to load others"
-NO_JAVA: Final = "it names Java classes, and there is no JVM to load them"
-NO_PURGATORY: Final = "waiting requests are woken by appends and deadlines: there is no purgatory to purge"
-NO_QUORUM: Final = "metadata is kept in ZooKeeper, or in a store of the broker's own: there is no quorum"
-NO_REQUEST_QUEUE: Final = "requests are handled as they are read: there is no queue to limit"
-NO_SASL: Final = "this part of SASL is not built"
-NO_SHARE_GROUPS: Final = "share groups are not served yet"
-NO_STREAMS_GROUPS: Final = "streams groups are not served yet"
+ALL_METRICS: Final = "all metrics are always recorded, at no extra cost"
+ACLS_LOADED_FIRST: Final = "no listener opens before the access rules are loaded"
+PROVIDERS: Final = "the providers env, file and directory are always available, and there is no JVM to load others"
+NO_JAVA: Final = "there is no JVM to load Java classes"
+NO_REQUEST_QUEUE: Final = "requests are handled when they are read: there is no queue to limit"
+NO_SASL: Final = "this part of SASL is not supported"
+NO_SHARE_GROUPS: Final = "share groups are not supported yet"
+NO_STREAMS_GROUPS: Final = "streams groups are not supported yet"
 NO_TIERS: Final = "there is no remote storage"
-NO_PROVIDERS: Final = "OpenSSL does this, and there is no JVM to choose from"
-DETECTED_FORMAT: Final = "the form of a file is seen in its first bytes"
-NO_TWO_PHASES: Final = "producers with two-phase commits are not served"
-FIXED_LOAD_SIZE: Final = "a log is loaded in pieces of 1 MiB, while others are served"
-NOTHING_UNFINISHED: Final = "everything that is served is finished"
-IMMEDIATE_DIR_FAILURE: Final = "the controller learns of a broken folder at once"
-SINGLE_CLIENT_SOCKET: Final = "zookeeper.ssl.client.enable alone switches TLS to ZooKeeper on"
-SHARED_THREAD_POOL: Final = "chores run in the threads of num.io.threads"
-BOUNDED_PIPELINE: Final = "reads are bundled, and their number is bounded by what the connection can take"
+NO_PROVIDERS: Final = "TLS is implemented by OpenSSL: there are no Java providers"
+DETECTED_FORMAT: Final = "the format of a file is detected from its first bytes"
+SINGLE_CLIENT_SOCKET: Final = "zookeeper.ssl.client.enable alone enables TLS to ZooKeeper"
+BOUNDED_PIPELINE: Final = "reads are combined, and the connection limits their number"
 
 KINDS: Final[dict[str, type[Setting[Any]]]] = {
     "boolean": Boolean,
@@ -69,188 +54,188 @@ KINDS: Final[dict[str, type[Setting[Any]]]] = {
 }
 
 TABLE: Final = """
-= share groups are not served yet
+= share groups are not supported yet
 group.share.assignment.interval.ms int 1000 0.. cluster-wide
-    Shortest time between two assignments of a share group.
+    Minimum time between two assignments of a share group.
 group.share.delivery.count.limit int 5 2..10
-    Times a record is handed out before it counts as undeliverable.
+    Number of deliveries after which a record is considered undeliverable.
 group.share.heartbeat.interval.ms int 5000 1..
     Heartbeat interval for members of share groups.
-group.share.initialize.retry.interval.ms int 30000 1.. low internal
+group.share.initialize.retry.interval.ms int 30000 1.. internal
     Wait before the state of a share group's new partition is initialized again.
 group.share.max.assignment.interval.ms int 15000 0..
-    Largest assignment interval a share group may set.
+    Maximum assignment interval that a share group may set.
 group.share.max.delivery.count.limit int 10 5..25
-    Largest delivery count a share group may set.
+    Maximum delivery count that a share group may set.
 group.share.max.heartbeat.interval.ms int 15000 1..
-    Largest heartbeat interval a share group may set.
+    Maximum heartbeat interval that a share group may set.
 group.share.max.partition.max.record.locks int 4000 2000..10000
-    Largest number of locked records per partition a share group may set.
+    Maximum number of locked records per partition a share group may set.
 group.share.max.record.lock.duration.ms int 60000 30000..3600000
-    Longest record lock a share group may set.
+    Maximum time of a record lock that a share group may set.
 group.share.max.session.timeout.ms int 60000 1..
-    Largest session time-out a share group may set.
+    Maximum session timeout that a share group may set.
 group.share.max.share.sessions int 2000 1..
-    Most share sessions one broker keeps.
+    Maximum number of share sessions per broker.
 group.share.max.size int 200 1..1000
-    Most members of one share group.
+    Maximum number of members of one share group.
 group.share.min.assignment.interval.ms int 0 0..
-    Smallest assignment interval a share group may set.
+    Minimum assignment interval that a share group may set.
 group.share.min.delivery.count.limit int 2 2..5
-    Smallest delivery count a share group may set.
+    Minimum delivery count that a share group may set.
 group.share.min.heartbeat.interval.ms int 5000 1..
-    Smallest heartbeat interval a share group may set.
+    Minimum heartbeat interval that a share group may set.
 group.share.min.partition.max.record.locks int 100 100..2000
-    Smallest number of locked records per partition a share group may set.
+    Minimum number of locked records per partition that a share group may set.
 group.share.min.record.lock.duration.ms int 15000 1000..30000
-    Shortest record lock a share group may set.
+    Minimum time of a record lock that a share group may set.
 group.share.min.session.timeout.ms int 45000 1..
-    Smallest session time-out a share group may set.
+    Minimum session timeout that a share group may set.
 group.share.partition.max.record.locks int 2000 100..10000
-    Records of one partition that may be handed out and not yet acknowledged.
+    Maximum number of records per partition that may be acquired by consumers and not yet acknowledged.
 group.share.persister.class.name string org.apache.kafka.server.share.persister.DefaultStatePersister internal
-    Class that keeps the state of share groups.
+    Class that stores the state of share groups.
 group.share.record.lock.duration.ms int 30000 1000..3600000
-    Time a consumer has to acknowledge a record of a share group.
+    Time within which a consumer must acknowledge a record of a share group.
 group.share.session.timeout.ms int 45000 1..
-    Time without a heartbeat after which a member of a share group is out.
+    Time without a heartbeat after which a member of a share group is removed.
 share.coordinator.append.linger.ms int -1 -1..
-    Time the share coordinator gathers records before it writes them; -1 adapts to the load.
+    Time for which the share coordinator gathers records before it writes them; -1 adapts to the load.
 share.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
-    Largest write buffer a share coordinator keeps for its next batch.
-share.coordinator.cold.partition.snapshot.interval.ms int 300000 1.. low internal
-    Time after which a quiet partition's state is written as a snapshot.
-share.coordinator.load.buffer.size int 5242880 1.. high
+    Maximum size of the write buffer that a share coordinator keeps for its next batch.
+share.coordinator.cold.partition.snapshot.interval.ms int 300000 1.. internal
+    Time after which the state of an idle partition is written as a snapshot.
+share.coordinator.load.buffer.size int 5242880 1..
     Bytes read at a time when a share coordinator loads its state.
 share.coordinator.snapshot.update.records.per.snapshot int 500 0..500
     Updates between two snapshots of a share group's state.
-share.coordinator.state.topic.compression.codec int 0 high
-    Codec number of the share state topic; 0 is none.
-share.coordinator.state.topic.min.isr short 2 1.. high
-    Replicas of the share state topic that must have a record before it counts.
-share.coordinator.state.topic.num.partitions int 50 1.. high
-    Partitions of the share state topic; to be set before it is created.
-share.coordinator.state.topic.prune.interval.ms int 300000 1.. low internal
-    Time between two removals of outdated share state.
-share.coordinator.state.topic.replication.factor short 3 1.. high
+share.coordinator.state.topic.compression.codec int 0
+    Codec id of the share state topic; 0 is none.
+share.coordinator.state.topic.min.isr short 2 1..
+    Replicas of the share state topic that must have a record before it is committed.
+share.coordinator.state.topic.num.partitions int 50 1..
+    Number of partitions of the share state topic; must be set before it is created.
+share.coordinator.state.topic.prune.interval.ms int 300000 1.. internal
+    Interval for removing outdated share state.
+share.coordinator.state.topic.replication.factor short 3 1..
     Replicas of the share state topic.
-share.coordinator.state.topic.segment.bytes int 104857600 1.. high
+share.coordinator.state.topic.segment.bytes int 104857600 1..
     Segment size of the share state topic.
-share.coordinator.write.timeout.ms int 5000 1.. high
+share.coordinator.write.timeout.ms int 5000 1..
     Time within which share state must reach all in-sync replicas.
 = there is no remote storage
 follower.fetch.last.tiered.offset.enable boolean false cluster-wide
-    Whether a new follower starts at the end of remote storage and leaves the older part there.
+    Whether a new follower starts at the end of remote storage and does not copy older segments.
 remote.fetch.max.wait.ms int 500 1.. cluster-wide
-    Longest time a fetch waits for remote storage.
+    Maximum time for which a fetch waits for remote storage.
 remote.list.offsets.request.timeout.ms long 30000 1.. cluster-wide
-    Longest time a search for offsets waits for remote storage.
-remote.log.index.file.cache.total.size.bytes long 1073741824 1.. cluster-wide low
+    Maximum time for which a search for offsets waits for remote storage.
+remote.log.index.file.cache.total.size.bytes long 1073741824 1.. cluster-wide
     Disk space for indexes of remote segments.
-remote.log.index.file.cache.ttl.ms long 900000 -1.. low internal
-    Time after which an unused index of a remote segment is dropped.
+remote.log.index.file.cache.ttl.ms long 900000 -1.. internal
+    Time after which an unused index of a remote segment is removed from the cache.
 remote.log.manager.copier.thread.pool.size int 10 1.. cluster-wide
     Threads that copy segments to remote storage.
 remote.log.manager.copy.max.bytes.per.second long 9223372036854775807 1.. cluster-wide
-    Most bytes a second copied to remote storage.
+    Maximum number of bytes per second that are copied to remote storage.
 remote.log.manager.copy.quota.window.num int 11 1..
-    Windows over which the copy speed is averaged.
+    Number of windows over which the copy rate is averaged.
 remote.log.manager.copy.quota.window.size.seconds int 1 1..
     Length of one such window.
 remote.log.manager.expiration.thread.pool.size int 10 1.. cluster-wide
     Threads that delete expired remote segments.
 remote.log.manager.fetch.max.bytes.per.second long 9223372036854775807 1.. cluster-wide
-    Most bytes a second fetched from remote storage.
+    Maximum number of bytes per second that are fetched from remote storage.
 remote.log.manager.fetch.quota.window.num int 11 1..
-    Windows over which the fetch speed is averaged.
+    Number of windows over which the fetch rate is averaged.
 remote.log.manager.fetch.quota.window.size.seconds int 1 1..
     Length of one such window.
 remote.log.manager.follower.thread.pool.size int 2 1.. cluster-wide
     Threads that follow remote logs on followers.
-remote.log.manager.task.interval.ms long 30000 1.. low
+remote.log.manager.task.interval.ms long 30000 1..
     Time between two runs that copy and expire remote segments.
-remote.log.manager.task.retry.backoff.max.ms long 30000 1.. low internal
-    Longest wait before a failed remote task is tried again.
-remote.log.manager.task.retry.backoff.ms long 500 1.. low internal
-    First wait before a failed remote task is tried again.
-remote.log.manager.task.retry.jitter double 0.2 0..0.5 low internal
-    Random share added to that wait.
+remote.log.manager.task.retry.backoff.max.ms long 30000 1.. internal
+    Maximum wait before a failed remote task is retried.
+remote.log.manager.task.retry.backoff.ms long 500 1.. internal
+    Initial wait before a failed remote task is retried.
+remote.log.manager.task.retry.jitter double 0.2 0..0.5 internal
+    Random fraction that is added to that wait.
 remote.log.manager.thread.pool.size int 2 1..
-    Threads for remote tasks that have no pool of their own.
-remote.log.metadata.custom.metadata.max.bytes int 128 0.. low
-    Most bytes of its own that a storage plug-in may keep per segment.
+    Threads for remote tasks without a separate pool.
+remote.log.metadata.custom.metadata.max.bytes int 128 0..
+    Maximum number of bytes of custom metadata that a storage plugin may keep per segment.
 remote.log.metadata.manager.class.path string -
-    Where that class is found.
+    Class path of that class.
 remote.log.reader.max.pending.tasks int 100 1..
-    Most reads of remote storage that wait.
+    Maximum number of pending reads of remote storage.
 remote.log.reader.threads int 10 1.. cluster-wide
     Threads that read from remote storage.
 remote.log.storage.manager.class.path string -
-    Where that class is found.
-= metadata is kept in ZooKeeper, or in a store of the broker's own: there is no quorum
+    Class path of that class.
+= metadata is stored in ZooKeeper or in the broker's own store: there is no quorum
 controller.performance.always.log.threshold.ms long 2000 0.. internal
     Controller events slower than this are always logged.
 controller.performance.sample.period.ms long 60000 100.. internal
-    How often controller event times are summed up in the log.
+    Interval for logging a summary of controller event times.
 controller.quorum.append.linger.ms int 25 0..
-    Time a quorum leader gathers records before it writes them.
-controller.quorum.auto.join.enable boolean false low
-    Whether a new controller joins the quorum by itself.
-controller.quorum.election.backoff.max.ms int 1000 0.. high
-    Longest random wait before another election of a quorum leader.
-controller.quorum.election.timeout.ms int 1000 0.. high
+    Time for which a quorum leader gathers records before it writes them.
+controller.quorum.auto.join.enable boolean false
+    Whether a new controller joins the quorum automatically.
+controller.quorum.election.backoff.max.ms int 1000 0..
+    Maximum random wait before another election of a quorum leader.
+controller.quorum.election.timeout.ms int 1000 0..
     Time without a leader after which a new election starts.
-controller.quorum.fetch.max.bytes int 1048576 1.. low
-    Most bytes of metadata records in one quorum fetch.
-controller.quorum.fetch.snapshot.max.bytes int 1048576 1.. low
-    Most bytes of a metadata snapshot in one fetch.
-controller.quorum.fetch.timeout.ms int 2000 0.. high
-    Time without a successful fetch after which a voter stands for election.
+controller.quorum.fetch.max.bytes int 1048576 1..
+    Maximum number of bytes of metadata records in one quorum fetch.
+controller.quorum.fetch.snapshot.max.bytes int 1048576 1..
+    Maximum number of bytes of a metadata snapshot in one fetch.
+controller.quorum.fetch.timeout.ms int 2000 0..
+    Time without a successful fetch after which a voter becomes a candidate.
 controller.quorum.request.timeout.ms int 2000 0..
-    Time a quorum request may take.
-controller.quorum.retry.backoff.ms int 20 0.. low
-    Wait before a failed quorum request is tried again.
-internal.metadata.delete.delay.millis long 60000 low internal
+    Timeout of a quorum request.
+controller.quorum.retry.backoff.ms int 20 0..
+    Wait before a failed quorum request is retried.
+internal.metadata.delete.delay.millis long 60000 internal
     Wait before old metadata files are removed from disk.
-internal.metadata.log.segment.bytes int - low internal
+internal.metadata.log.segment.bytes int - internal
     Segment size of the metadata log in tests.
-internal.metadata.max.batch.size.in.bytes int 8388608 low internal
-    Largest batch of metadata records.
-metadata.log.dir string - high
-    Folder of the metadata log.
-metadata.log.max.record.bytes.between.snapshots long 20971520 1.. high
-    Bytes of new metadata records after which a snapshot is made.
-metadata.log.max.snapshot.interval.ms long 3600000 0.. high
-    Time after which a metadata snapshot is made if anything changed.
-metadata.log.segment.bytes int 1073741824 8388608.. high
+internal.metadata.max.batch.size.in.bytes int 8388608 internal
+    Maximum size of a batch of metadata records.
+metadata.log.dir string -
+    Directory of the metadata log.
+metadata.log.max.record.bytes.between.snapshots long 20971520 1..
+    Bytes of new metadata records after which a snapshot is created.
+metadata.log.max.snapshot.interval.ms long 3600000 0..
+    Time after which a metadata snapshot is created if there are changes.
+metadata.log.segment.bytes int 1073741824 8388608..
     Segment size of the metadata log.
-metadata.log.segment.ms long 604800000 high
-    Time after which a new segment of the metadata log is begun.
-metadata.max.idle.interval.ms int 500 0.. low
-    Time after which a quiet controller writes an empty record.
-metadata.max.retention.bytes long 104857600 high
+metadata.log.segment.ms long 604800000
+    Time after which a new segment of the metadata log is created.
+metadata.max.idle.interval.ms int 500 0..
+    Time after which an idle controller writes an empty record.
+metadata.max.retention.bytes long 104857600
     Bytes of metadata log and snapshots that are kept.
-metadata.max.retention.ms long 604800000 high
+metadata.max.retention.ms long 604800000
     Time for which metadata log and snapshots are kept.
-= this part of SASL is not built
+= this part of SASL is not supported
 sasl.oauthbearer.assertion.claim.aud string -
     Audience claim of the assertion.
-sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400 low
-    Time for which an assertion is good.
+sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400
+    Time for which an assertion is valid.
 sasl.oauthbearer.assertion.claim.iss string -
     Issuer claim of the assertion.
 sasl.oauthbearer.assertion.claim.jti.include boolean false
-    Whether each assertion bears an id of its own.
-sasl.oauthbearer.assertion.claim.nbf.seconds int 60 0..3600 low
-    How far before now an assertion's life begins.
+    Whether each assertion has its own id.
+sasl.oauthbearer.assertion.claim.nbf.seconds int 60 0..3600
+    Time before now at which an assertion becomes valid.
 sasl.oauthbearer.assertion.claim.sub string -
     Subject claim of the assertion.
 sasl.oauthbearer.assertion.file string -
-    File that holds a finished assertion.
+    File that contains a complete assertion.
 sasl.oauthbearer.assertion.private.key.file string -
     File with the key that signs assertions.
 sasl.oauthbearer.assertion.private.key.passphrase password -
-    Secret that opens that file.
+    Password of that file.
 sasl.oauthbearer.assertion.template.file string -
     File with more claims for assertions.
 sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
@@ -260,51 +245,51 @@ sasl.oauthbearer.jwt.validator.class class org.apache.kafka.common.security.oaut
 sasl.login.refresh.buffer.seconds short 300 per-broker
     Time left of a login before which it is renewed.
 sasl.login.refresh.min.period.seconds short 60 per-broker
-    Shortest time between two renewals.
+    Minimum time between two renewals.
 sasl.login.refresh.window.jitter double 0.05 per-broker
-    Random share by which that is moved.
-sasl.login.retry.backoff.max.ms long 10000 low
-    Longest wait before a failed external login is tried again.
-sasl.login.retry.backoff.ms long 100 low
-    First wait before a failed external login is tried again.
-sasl.mechanism.controller.protocol string GSSAPI high
+    Random fraction by which that time is shifted.
+sasl.login.retry.backoff.max.ms long 10000
+    Maximum wait before a failed external login is retried.
+sasl.login.retry.backoff.ms long 100
+    Initial wait before a failed external login is retried.
+sasl.mechanism.controller.protocol string GSSAPI
     SASL mechanism between brokers and controllers.
-= streams groups are not served yet
+= streams groups are not supported yet
 group.streams.assignment.interval.ms int 1000 0.. cluster-wide
-    Shortest time between two assignments of a streams group.
+    Minimum time between two assignments of a streams group.
 group.streams.heartbeat.interval.ms int 5000 1..
     Heartbeat interval for members of streams groups.
 group.streams.initial.rebalance.delay.ms int 3000 0..
-    Time a new streams group waits for more members before its first assignment.
+    Time for which a new streams group waits for more members before its first assignment.
 group.streams.max.assignment.interval.ms int 15000 0..
-    Largest assignment interval a streams group may set.
+    Maximum assignment interval that a streams group may set.
 group.streams.max.heartbeat.interval.ms int 15000 1..
-    Largest heartbeat interval a streams group may set.
+    Maximum heartbeat interval that a streams group may set.
 group.streams.max.session.timeout.ms int 60000 1..
-    Largest session time-out a streams group may set.
+    Maximum session timeout that a streams group may set.
 group.streams.max.size int 2147483647 1..
-    Most members of one streams group.
+    Maximum number of members of one streams group.
 group.streams.max.standby.replicas int 2 0..
-    Most standby copies of its state a streams group may ask for.
+    Maximum number of standby copies of its state that a streams group may request.
 group.streams.min.assignment.interval.ms int 0 0..
-    Smallest assignment interval a streams group may set.
+    Minimum assignment interval that a streams group may set.
 group.streams.min.heartbeat.interval.ms int 5000 1..
-    Smallest heartbeat interval a streams group may set.
+    Minimum heartbeat interval that a streams group may set.
 group.streams.min.session.timeout.ms int 45000 1..
-    Smallest session time-out a streams group may set.
+    Minimum session timeout that a streams group may set.
 group.streams.num.standby.replicas int 0 0..
     Standby copies of each task's state.
 group.streams.session.timeout.ms int 45000 1..
-    Time without a heartbeat after which a member of a streams group is out.
-= it names Java classes, and there is no JVM to load them
-client.quota.callback.class class - low
-    Class that decides which quota a client falls under.
-kafka.metrics.polling.interval.secs int 10 1.. low
-    Time between two polls of the older metrics reporters.
-kafka.metrics.reporters list - low
-    Classes that get the older kind of metrics.
-metric.reporters list org.apache.kafka.common.metrics.JmxReporter low
-    Classes that get the metrics.
+    Time without a heartbeat after which a member of a streams group is removed.
+= there is no JVM to load Java classes
+client.quota.callback.class class -
+    Class that determines the quota of a client.
+kafka.metrics.polling.interval.secs int 10 1..
+    Interval for polling the older metrics reporters.
+kafka.metrics.reporters list -
+    Classes that receive the older kind of metrics.
+metric.reporters list org.apache.kafka.common.metrics.JmxReporter
+    Classes that receive the metrics.
 principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder per-broker
     Class that determines the principal of a connection.
 sasl.client.callback.handler.class class -
@@ -312,78 +297,78 @@ sasl.client.callback.handler.class class -
 sasl.login.callback.handler.class class -
     Class that supplies login data.
 sasl.login.class class -
-    Class that does logins.
-security.providers string - low
+    Class that performs logins.
+security.providers string -
     Classes that supply security algorithms.
-alter.config.policy.class.name class - low
-    Class that may refuse changes of settings.
-create.topic.policy.class.name class - low
-    Class that may refuse new topics.
-= waiting requests are woken by appends and deadlines: there is no purgatory to purge
+alter.config.policy.class.name class -
+    Class that may reject changes of settings.
+create.topic.policy.class.name class -
+    Class that may reject new topics.
+= delayed requests are completed by appends and deadlines: there is no purgatory to purge
 delete.records.purgatory.purge.interval.requests int 1
-    Waiting DeleteRecords requests after which finished ones are swept out.
+    Waiting DeleteRecords requests after which finished ones are removed.
 producer.purgatory.purge.interval.requests int 1000
-    Waiting produce requests after which finished ones are swept out.
+    Waiting produce requests after which finished ones are removed.
 share.fetch.purgatory.purge.interval.requests int 1000
-    Waiting share fetches after which finished ones are swept out.
+    Waiting share fetches after which finished ones are removed.
 fetch.purgatory.purge.interval.requests int 1000
-    Waiting fetches after which finished ones are swept out.
+    Waiting fetches after which finished ones are removed.
 = one event loop does this work: there is no thread pool to size
 share.coordinator.threads int 1 1..
     Threads that run share coordinators.
-group.coordinator.background.threads int 2 1.. high
+group.coordinator.background.threads int 2 1..
     Threads for slow work of group coordinators.
-group.coordinator.threads int 4 1.. high
+group.coordinator.threads int 4 1..
     Threads that run group coordinators.
-num.network.threads int 3 1.. cluster-wide high
-    Threads that read requests and write answers, per listener.
-= the ZooKeeper sessions of brokers show which are alive
+num.network.threads int 3 1.. cluster-wide
+    Threads that read requests and write responses, per listener.
+= brokers are monitored by their ZooKeeper sessions
 broker.heartbeat.interval.ms int 2000
     Time between two heartbeats of a broker to the controller.
 broker.session.timeout.ms int 9000
-    Time without a heartbeat after which the controller counts a broker as gone.
+    Time without a heartbeat after which the controller considers a broker failed.
 initial.broker.registration.timeout.ms int 60000
-    Time a starting broker tries to register with the controller before it gives up.
-= a log is loaded in pieces of 1 MiB, while others are served
-transaction.state.log.load.buffer.size int 5242880 1.. high
+    Time after which a starting broker gives up its registration with the controller.
+= logs are always loaded in pieces of 1 MiB
+transaction.state.log.load.buffer.size int 5242880 1..
     Bytes read at a time when a coordinator loads transactions.
-offsets.load.buffer.size int 5242880 1.. high
+offsets.load.buffer.size int 5242880 1..
     Bytes read at a time when a coordinator loads committed offsets.
-= everything that is served is finished
-unstable.api.versions.enable boolean false high internal
+= all supported versions are stable
+unstable.api.versions.enable boolean false internal
     Whether API versions that are not finished are served.
-unstable.feature.versions.enable boolean false high internal
+unstable.feature.versions.enable boolean false internal
     Whether feature levels that are not finished may be used.
-= everything is counted, and costs nothing that could be saved
-metrics.recording.level string INFO low
-    Finest metrics that are recorded: INFO, DEBUG or TRACE.
-= producers with two-phase commits are not served
-transaction.two.phase.commit.enable boolean false low
+= all metrics are always recorded, at no extra cost
+metrics.recording.level string INFO
+    Recording level of metrics: INFO, DEBUG or TRACE.
+= two-phase commits are not supported
+transaction.two.phase.commit.enable boolean false
     Whether producers may take part in two-phase commits, whose transactions never time out.
-= a coordinator writes each decision at once
+= a coordinator writes its records at once
 group.coordinator.append.linger.ms int -1 -1..
-    Time the group coordinator gathers records before it writes them; -1 adapts to the load.
-= no write buffer outlives its batch
+    Time for which the group coordinator gathers records before it writes them; -1 adapts to the load.
+= write buffers are not reused
 group.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
-    Largest write buffer a group coordinator keeps for its next batch.
-= the system tunes these buffers by itself
-replica.socket.receive.buffer.bytes int 65536 high
+    Maximum size of the write buffer that a group coordinator keeps for its next batch.
+= the system tunes these buffers automatically
+replica.socket.receive.buffer.bytes int 65536
     Receive buffer of the connections from followers to leaders.
-= such a leader is elected as soon as that is allowed
+= an unclean leader is elected as soon as that is allowed
 unclean.leader.election.interval.ms long 300000 1.. internal
-    Time between two searches for partitions that need such an election.
-= chores run in the threads of num.io.threads
-background.threads int 10 1.. cluster-wide high
-    Threads for chores such as deleting files.
-= the controller learns of a broken folder at once
-log.dir.failure.timeout.ms long 30000 1.. low
-    Time after which a broker that cannot report a broken folder stops.
+    Interval for checking for partitions that need such an election.
+= background tasks run in the threads of num.io.threads
+background.threads int 10 1.. cluster-wide
+    Threads for background tasks such as deleting files.
+= a failed log directory is reported to the controller at once
+log.dir.failure.timeout.ms long 30000 1..
+    Time after which a broker that cannot report a failed log directory stops.
 = brokers poll the controller, which opens no connections
 controller.socket.timeout.ms int 30000
-    Time-out of connections from the controller to brokers.
-= requests are handled as they are read: there is no queue to limit
-queued.max.requests int 500 1.. high
-    Most requests that wait to be handled before reading stops.
+    Timeout of connections from the controller to brokers.
+= requests are handled when they are read: there is no queue to limit
+queued.max.requests int 500 1..
+    Maximum number of queued requests before reading stops.
 """
 
 
@@ -413,14 +398,9 @@ def unused_key(make: type[Setting[Any]], default: str, words: list[str], reason:
             details["at_most"] = parse(largest) if largest else None
         elif word == "internal":
             details["is_internal"] = True
-        elif word in IMPORTANCES:
-            details["importance"] = Importance(word)
         else:
             details["mode"] = Mode(word)
     return make(**details)
-
-
-IMPORTANCES: Final = frozenset(importance.value for importance in Importance)
 
 
 class UnusedKeys(Settings):
@@ -434,32 +414,33 @@ class UnusedKeys(Settings):
         at_least=-2,
         mode=CLUSTER_WIDE,
         unused=NO_TIERS,
-        note="Bytes of a partition that stay local once they are in remote storage; -2 is as retention.bytes.",
+        note="Bytes of a partition that stay local after they are in remote storage; -2 is the value of "
+        "retention.bytes.",
     )
     log_local_retention_ms = Long(
         -2,
         at_least=-2,
         mode=CLUSTER_WIDE,
         unused=NO_TIERS,
-        note="Time that records stay local once they are in remote storage; -2 is as retention.ms.",
+        note="Time for which records stay local after they are in remote storage; -2 is the value of retention.ms.",
     )
     remote_log_metadata_manager_class_name = Text(
         "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
         check=not_blank,
         unused=NO_TIERS,
-        note="Class that keeps the list of remote segments.",
+        note="Class that maintains the list of remote segments.",
     )
     remote_log_metadata_manager_impl_prefix = Text(
-        "rlmm.config.", check=not_blank, unused=NO_TIERS, note="Prefix of the keys that are handed to that class."
+        "rlmm.config.", check=not_blank, unused=NO_TIERS, note="Prefix of the keys that are passed to that class."
     )
     remote_log_metadata_manager_listener_name = OptionalText(
-        check=not_blank, unused=NO_TIERS, note="Listener that the list keeper connects to."
+        check=not_blank, unused=NO_TIERS, note="Listener to which that class connects."
     )
     remote_log_storage_manager_class_name = OptionalText(
         check=not_blank, unused=NO_TIERS, note="Class that stores segments remotely."
     )
     remote_log_storage_manager_impl_prefix = Text(
-        "rsm.config.", check=not_blank, unused=NO_TIERS, note="Prefix of the keys that are handed to that class."
+        "rsm.config.", check=not_blank, unused=NO_TIERS, note="Prefix of the keys that are passed to that class."
     )
     remote_log_storage_system_enable = Boolean(
         False, unused=NO_TIERS, note="Whether segments can be kept in remote storage."

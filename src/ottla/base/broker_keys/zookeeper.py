@@ -10,8 +10,6 @@ from ottla.base.broker_keys.unused import BOUNDED_PIPELINE, DETECTED_FORMAT, SIN
 from ottla.base.password_encoder import CBC, CIPHERS, HASHES, ITERATIONS_MAX, ITERATIONS_MIN, KEY_BITS, Encoding
 from ottla.base.setting_types import invalid_value, one_of
 from ottla.base.settings import (
-    HIGH,
-    LOW,
     Boolean,
     Int,
     Items,
@@ -54,117 +52,113 @@ class ZooKeeperKeys(Settings):
 
     zookeeper_connect = ConnectString(
         check=connect_problem,
-        importance=HIGH,
         is_internal=True,
-        note="ZooKeeper of the cluster: host:port[,host:port ...][/chroot]; without it this broker is alone.",
+        note="ZooKeeper of the cluster: host:port[,host:port ...][/chroot]; without it, this is a single broker.",
     )
     zookeeper_connection_timeout_ms = OptionalInt(
         at_least=1,
-        importance=HIGH,
         is_internal=True,
-        note="Time a start waits for ZooKeeper; without it zookeeper.session.timeout.ms.",
+        note="Time for which a start waits for ZooKeeper; by default zookeeper.session.timeout.ms.",
     )
     zookeeper_session_timeout_ms = Int(
         SESSION_MS_DEFAULT,
         at_least=1,
-        importance=HIGH,
         is_internal=True,
-        note="Time without a sign of life after which ZooKeeper takes a broker for dead. Kafka's default is 18000.",
+        note="Time without a heartbeat after which ZooKeeper expires the session of a broker. Kafka's default is "
+        "18000.",
     )
     zookeeper_max_in_flight_requests = Int(
         10,
         at_least=1,
         is_internal=True,
         unused=BOUNDED_PIPELINE,
-        note="Most requests to ZooKeeper that wait for their answers.",
+        note="Maximum number of requests to ZooKeeper in flight.",
     )
     zookeeper_set_acl = Boolean(
         False,
-        importance=HIGH,
         is_internal=True,
-        note="Whether nodes that are made in ZooKeeper belong to their creator; others read those without secrets.",
+        note="Whether new nodes in ZooKeeper belong to their creator; others may only read nodes without secrets.",
     )
-    zookeeper_ssl_client_enable = Boolean(False, is_internal=True, note="Whether ZooKeeper is reached over TLS.")
+    zookeeper_ssl_client_enable = Boolean(False, is_internal=True, note="Whether connections to ZooKeeper use TLS.")
     zookeeper_clientCnxnSocket = OptionalText(  # noqa: N815 (Kafka's spelling)
-        is_internal=True, unused=SINGLE_CLIENT_SOCKET, note="Java class that speaks to ZooKeeper over TLS."
+        is_internal=True, unused=SINGLE_CLIENT_SOCKET, note="Java class for TLS connections to ZooKeeper."
     )
     zookeeper_ssl_keystore_location = OptionalText(
-        is_internal=True, note="File with a key and certificate for ZooKeeper, if it asks for one: PEM, PKCS12 or JKS."
+        is_internal=True, note="File with a key and certificate for ZooKeeper, if it requires one: PEM, PKCS12 or JKS."
     )
-    zookeeper_ssl_keystore_password = Password(is_internal=True, note="Secret of that file.")
-    zookeeper_ssl_keystore_type = OptionalText(is_internal=True, unused=DETECTED_FORMAT, note="Form of that file.")
+    zookeeper_ssl_keystore_password = Password(is_internal=True, note="Password of that file.")
+    zookeeper_ssl_keystore_type = OptionalText(is_internal=True, unused=DETECTED_FORMAT, note="Format of that file.")
     zookeeper_ssl_truststore_location = OptionalText(
-        is_internal=True, note="File with the certificates that ZooKeeper is known by; without it, those of the system."
+        is_internal=True, note="File with trusted certificates for ZooKeeper; by default those of the system."
     )
-    zookeeper_ssl_truststore_password = Password(is_internal=True, note="Secret of that file.")
-    zookeeper_ssl_truststore_type = OptionalText(is_internal=True, unused=DETECTED_FORMAT, note="Form of that file.")
+    zookeeper_ssl_truststore_password = Password(is_internal=True, note="Password of that file.")
+    zookeeper_ssl_truststore_type = OptionalText(is_internal=True, unused=DETECTED_FORMAT, note="Format of that file.")
     zookeeper_ssl_protocol = OptionalText(
-        importance=LOW,
         is_internal=True,
-        note="The one version of TLS, where zookeeper.ssl.enabled.protocols is empty; without both, TLSv1.2 and 1.3.",
+        note="Version of TLS, if zookeeper.ssl.enabled.protocols is empty; by default TLSv1.2 and 1.3.",
     )
-    zookeeper_ssl_enabled_protocols = Items(importance=LOW, is_internal=True, note="Versions of TLS that may be used.")
+    zookeeper_ssl_enabled_protocols = Items(is_internal=True, note="Allowed versions of TLS.")
     zookeeper_ssl_cipher_suites = Items(
-        importance=LOW, is_internal=True, note="Cipher suites that may be used, in Java's names; empty is all safe."
+        is_internal=True, note="Allowed cipher suites, under Java's names; empty: all secure ones."
     )
     zookeeper_ssl_endpoint_identification_algorithm = Text(
         "HTTPS",
-        importance=LOW,
         is_internal=True,
-        note="How the name in ZooKeeper's certificate is checked; empty is not at all.",
+        note="How the host name in ZooKeeper's certificate is verified; empty: not verified.",
     )
     zookeeper_ssl_crl_enable = Boolean(
-        False, importance=LOW, is_internal=True, note="Asks for lists of revoked certificates: true stops the start."
+        False,
+        is_internal=True,
+        note="Whether certificate revocation lists are checked; not supported: with true the broker does not start.",
     )
     zookeeper_ssl_ocsp_enable = Boolean(
-        False, importance=LOW, is_internal=True, note="Asks for OCSP about certificates: true stops the start."
+        False,
+        is_internal=True,
+        note="Whether certificates are checked with OCSP; not supported: with true the broker does not start.",
     )
     broker_id_generation_enable = Boolean(
         True,
         is_internal=True,
-        note="Whether a broker of a cluster that has no id gets one from ZooKeeper, above reserved.broker.max.id.",
+        note="Whether ZooKeeper assigns an id above reserved.broker.max.id to a broker without one.",
     )
     reserved_broker_max_id = Int(
-        1000, at_least=0, importance=LOW, is_internal=True, note="Largest id that may be given to a broker by hand."
+        1000, at_least=0, is_internal=True, note="Maximum id that can be set in a broker's settings."
     )
     controlled_shutdown_max_retries = Int(
-        3, at_least=0, is_internal=True, note="How often a stopping broker asks again that its leaders be moved."
+        3, at_least=0, is_internal=True, note="Number of retries of a stopping broker to transfer its leadership."
     )
     controlled_shutdown_retry_backoff_ms = Long(
-        5000, at_least=0, is_internal=True, note="Time between two such questions."
+        5000, at_least=0, is_internal=True, note="Time between two such retries."
     )
     password_encoder_secret = Password(
         is_internal=True,
-        note="Secret that encrypts the passwords among this broker's settings that are changed while it runs. Without "
-        "it they are stored as they are, which a broker with ZooKeeper does only with zookeeper.set.acl=true.",
+        note="Secret that encrypts passwords in this broker's settings that are changed at run time. Without it they "
+        "are stored unencrypted, which with ZooKeeper requires zookeeper.set.acl=true.",
     )
     password_encoder_old_secret = Password(
         is_internal=True,
-        note="The secret before: what it encrypted is read with it and encrypted anew when the broker starts.",
+        note="The previous secret: passwords that it encrypted are encrypted with the new one when the broker starts.",
     )
     password_encoder_keyfactory_algorithm = OptionalText(
         check=lambda name, value: one_of(*HASHES)(name, value) if value is not None else None,
-        importance=LOW,
         is_internal=True,
-        note="How a key is derived from that secret; without it PBKDF2WithHmacSHA512.",
+        note="Function that derives the key from that secret; by default PBKDF2WithHmacSHA512.",
     )
     password_encoder_cipher_algorithm = Text(
-        CBC, check=one_of(*CIPHERS), importance=LOW, is_internal=True, note="What encrypts the passwords."
+        CBC, check=one_of(*CIPHERS), is_internal=True, note="Cipher that encrypts the passwords."
     )
     password_encoder_key_length = Int(
         128,
         check=key_bits_problem,
-        importance=LOW,
         is_internal=True,
-        note="Bits of the key that encrypts the passwords.",
+        note="Length in bits of the key that encrypts the passwords.",
     )
     password_encoder_iterations = Int(
         4096,
         at_least=ITERATIONS_MIN,
         at_most=ITERATIONS_MAX,
-        importance=LOW,
         is_internal=True,
-        note="Rounds of a hash that derive the key from the secret.",
+        note="Number of hash iterations that derive the key from the secret.",
     )
 
 

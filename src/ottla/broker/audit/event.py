@@ -134,7 +134,5 @@ def truncate_text(text: str | None) -> str | None:
 
 
 def error_name(code: int) -> str:
-    try:
-        return Error(code).name
-    except ValueError:
-        return str(code)
+    error = Error(code)
+    return error.name if error == code else str(code)

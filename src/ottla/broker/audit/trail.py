@@ -32,7 +32,7 @@ from ottla.broker.audit.event import (
     encode_event,
     truncate_text,
 )
-from ottla.metrics.audit import AuditCounters
+from ottla.metrics.counters import AuditCounters
 from ottla.protocol.apis import ALL_APIS
 
 if TYPE_CHECKING:

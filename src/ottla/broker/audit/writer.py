@@ -26,7 +26,7 @@ from ottla.broker.audit.trail import TRACKED_REFUSALS_MAX, WARNING_INTERVAL_SECO
 from ottla.broker.coordinator_service.internal_topics import InternalTopicCreator
 from ottla.controller.image import MetadataImage
 from ottla.coordination.runtime import is_leading
-from ottla.metrics.audit import AuditCounters
+from ottla.metrics.counters import AuditCounters
 from ottla.network.peer import PeerError
 from ottla.protocol.batches import build_batch
 from ottla.protocol.messages.inter_broker import WriteAuditRequest, WriteAuditResponse

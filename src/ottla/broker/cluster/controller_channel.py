@@ -2,7 +2,8 @@
 NodeToControllerChannelManager).
 
 A request is repeated until its deadline while there is no controller, while the known one does not answer, and when it
-is no longer the controller. A request may therefore reach controllers twice, as in Kafka.
+is no longer the controller. A request may therefore reach controllers twice, as in Kafka. One that must not is
+repeated only while no controller can have received it.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class ControllerChannel:
         *,
         timeout_ms: int,
         is_not_controller: Callable[[R], bool],
+        is_repeatable: bool = True,
     ) -> R | None:
         """Send a request; None if this broker has become the controller and must handle it itself.
 
@@ -83,6 +85,8 @@ class ControllerChannel:
                     logger.debug("the controller, broker %d, did not answer: %s", controller, problem)
                     if problem.is_sent:
                         failure = KafkaError(Error.REQUEST_TIMED_OUT)
+                        if not is_repeatable:
+                            raise failure from None
             if self._loop.time() + wait >= deadline:
                 if failure.error is Error.NOT_CONTROLLER and self._provider.controller_id < 0:
                     raise KafkaError(Error.NOT_CONTROLLER, self._provider.no_controller_message())

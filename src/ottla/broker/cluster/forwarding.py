@@ -7,7 +7,8 @@ Rules:
 1. Only APIs whose row in the table of APIs is marked as forwarded are accepted inside an Envelope.
 2. Without a controller, or without its response in time, the client gets a response with REQUEST_TIMED_OUT or
    NOT_CONTROLLER in every row.
-3. Loggers belong to the broker that received the request: see configs/config_admin.py.
+3. A request that must not take effect twice is not sent again once a controller may have received it.
+4. Loggers belong to the broker that received the request: see configs/config_admin.py.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.served_api import ServedApi
 
+UNREPEATABLE_APIS: Final = frozenset({38})  # CreateDelegationToken: each repetition would create another token
 MUTATING_APIS: Final = frozenset({19, 20, 37})  # CreateTopics, DeleteTopics, CreatePartitions
 TIMEOUT_MS_MIN: Final = 1_000  # minimum for forwarding, also for clients that do not wait
 PRINCIPAL_VERSION: Final = 0
@@ -65,6 +67,7 @@ class ForwardingManager:
                 EnvelopeResponse,
                 timeout_ms=self._timeout_ms(request),
                 is_not_controller=lambda sealed: sealed.error_code == Error.NOT_CONTROLLER,
+                is_repeatable=context.api_key not in UNREPEATABLE_APIS,
             )
             if answer is not None:
                 inner = open_envelope_response(answer, context)

@@ -98,14 +98,6 @@ class Peers:
             options=link_options(settings),
         )
 
-    async def probe(self, broker_id: int) -> bool:
-        """Whether the broker's port may be open. False only if its machine refuses the connection."""
-        try:
-            host, port = self.address(broker_id)
-        except PeerError:
-            return True  # its address is unknown
-        return await probe(host, port)
-
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Close shared connections to brokers that stopped or restarted."""
         if old.brokers is new.brokers:

@@ -19,6 +19,7 @@ from ottla.base.broker_keys.zookeeper import encoding_of
 from ottla.base.broker_settings import BrokerSettings, is_password
 from ottla.base.errors import Error, KafkaError
 from ottla.base.password_encoder import decode_password, encode_password, is_encoded
+from ottla.base.tasks import notify_safely
 from ottla.base.topic_keys import topic_settings, validate_topic_overrides
 from ottla.base.topic_settings import TopicSettings
 from ottla.controller import tree
@@ -68,7 +69,7 @@ class DynamicConfig:
             return False
         self.broker = after
         for listener in self._listeners:
-            listener(self.broker)
+            notify_safely(listener, self.broker)  # a failing one must not keep the others from the new settings
         return True
 
     def with_image(self, image: MetadataImage) -> BrokerSettings:

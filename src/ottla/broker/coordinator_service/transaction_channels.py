@@ -33,6 +33,7 @@ from ottla.transactions.transaction_coordinator import TransactionMarkers
 E = TypeVar("E")
 
 BATCH_CALLS_MAX: Final = 500
+WAITING_CALLS_MAX: Final = 20 * BATCH_CALLS_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -46,16 +47,26 @@ SendRequest = Callable[[int, str, Any, type[Any]], Awaitable[Any]]
 
 
 class CallBatcher(Generic[E]):
-    """Batches calls per broker: calls that arrive while a request is in flight form the next request."""
+    """Batches calls per broker: calls that arrive while a request is in flight form the next request.
 
-    def __init__(self, carry: Callable[[int, list[E]], Awaitable[None]]) -> None:
-        """`carry(broker, calls)` answers all calls before it returns, and never raises. Nothing is retried here."""
+    Every call is answered once. Nothing is retried here.
+    """
+
+    def __init__(
+        self, carry: Callable[[int, list[E]], Awaitable[list[Errors]]], answer: Callable[[E, Errors], None]
+    ) -> None:
+        """`carry(broker, calls)` returns the errors for each call; `answer(call, {})` means that it was not carried."""
         self._send_batch = carry
+        self._answer = answer
         self._waiting: dict[int, deque[E]] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
 
     def send(self, broker: int, call: E) -> None:
-        self._waiting.setdefault(broker, deque()).append(call)
+        waiting = self._waiting.setdefault(broker, deque())
+        if len(waiting) >= WAITING_CALLS_MAX:  # the broker is down or slow; callers try again after a pause
+            asyncio.get_running_loop().call_soon(notify_safely, self._answer, call, {})
+            return
+        waiting.append(call)
         if broker not in self._running:
             self._running[broker] = tasks.spawn_restarting(lambda: self._work(broker), f"calls to broker {broker}")
 
@@ -63,7 +74,14 @@ class CallBatcher(Generic[E]):
         line = self._waiting[broker]
         while line:
             together = [line.popleft() for _ in range(min(len(line), BATCH_CALLS_MAX))]
-            await self._send_batch(broker, together)
+            results: list[Errors] = []
+            try:
+                results = await self._send_batch(broker, together)
+            except Exception:
+                tasks.counts.failed += 1
+                logger.exception("%d calls to broker %d failed", len(together), broker)
+            for place, call in enumerate(together):
+                notify_safely(self._answer, call, results[place] if place < len(results) else {})
         del self._running[broker], self._waiting[broker]
 
     def close(self) -> None:
@@ -86,7 +104,7 @@ class TxnMarkerChannels:
 
     def __init__(self, call: SendRequest) -> None:
         self._call = call
-        self._calls: CallBatcher[MarkerCall] = CallBatcher(self._send_batch)
+        self._calls: CallBatcher[MarkerCall] = CallBatcher(self._send_batch, answer_markers)
         self._silent: set[int] = set()  # brokers that did not answer last: logged once
 
     def send(
@@ -99,7 +117,7 @@ class TxnMarkerChannels:
     ) -> None:
         self._calls.send(broker, MarkerCall(order, epoch, places, answered))
 
-    async def _send_batch(self, broker: int, calls: list[MarkerCall]) -> None:
+    async def _send_batch(self, broker: int, calls: list[MarkerCall]) -> list[Errors]:
         request = WriteTxnMarkersRequest(markers=[to_writable_marker(call) for call in calls])
         try:
             response = await self._call(broker, MARKERS, request, WriteTxnMarkersResponse)
@@ -108,14 +126,16 @@ class TxnMarkerChannels:
             if broker not in self._silent:
                 logger.info("broker %d did not take the markers of %d transactions: %s", broker, len(calls), error)
             self._silent.add(broker)
-            response = WriteTxnMarkersResponse(markers=[])
-        for place, call in enumerate(calls):
-            errors = marker_errors(response, place, call)
-            for wanted in call.partitions:
-                notify_safely(call.on_result, wanted, errors.get(wanted, Error.NETWORK_EXCEPTION))
+            return []
+        return [marker_errors(response, place, call) for place, call in enumerate(calls)]
 
     def close(self) -> None:
         self._calls.close()
+
+
+def answer_markers(call: MarkerCall, errors: Errors) -> None:
+    for wanted in call.partitions:
+        notify_safely(call.on_result, wanted, errors.get(wanted, Error.NETWORK_EXCEPTION))
 
 
 def to_writable_marker(call: MarkerCall) -> WritableTxnMarker:
@@ -138,7 +158,7 @@ def marker_errors(response: WriteTxnMarkersResponse, place: int, call: MarkerCal
     if place >= len(response.markers) or response.markers[place].producer_id != call.order.producer_id:
         return {}
     return {
-        (topic.name, row.partition_index): to_error(row.error_code)
+        (topic.name, row.partition_index): Error(row.error_code)
         for topic in response.markers[place].topics
         for row in topic.partitions
     }
@@ -157,33 +177,32 @@ class AddPartitionsChannels:
 
     def __init__(self, call: SendRequest) -> None:
         self._call = call
-        self._calls: CallBatcher[PartitionCall] = CallBatcher(self._send_batch)
+        self._calls: CallBatcher[PartitionCall] = CallBatcher(self._send_batch, answer_partitions)
         self._silent: set[int] = set()
 
     def send(self, broker: int, call: PartitionCall) -> None:
         self._calls.send(broker, call)
 
-    async def _send_batch(self, broker: int, calls: list[PartitionCall]) -> None:
+    async def _send_batch(self, broker: int, calls: list[PartitionCall]) -> list[Errors]:
         request = AddPartitionsToTxnRequest(transactions=[to_transaction(call) for call in calls])
-        error = Error.NONE
         try:
             response = await self._call(broker, PARTITIONS, request, AddPartitionsToTxnResponse)
             self._silent.discard(broker)
-            error = to_error(response.error_code)
         except PeerError as failure:
             if broker not in self._silent:
                 logger.info("broker %d did not answer for %d transactions: %s", broker, len(calls), failure)
             self._silent.add(broker)
-            response = AddPartitionsToTxnResponse()
-            error = Error.NETWORK_EXCEPTION
-        for place, call in enumerate(calls):
-            errors = partition_errors(response, place, call) if error is Error.NONE else {}
-            notify_safely(
-                call.on_result, {each: errors.get(each, error or Error.NETWORK_EXCEPTION) for each in call.partitions}
-            )
+            return []
+        if response.error_code != Error.NONE:
+            return [dict.fromkeys(call.partitions, Error(response.error_code)) for call in calls]
+        return [partition_errors(response, place, call) for place, call in enumerate(calls)]
 
     def close(self) -> None:
         self._calls.close()
+
+
+def answer_partitions(call: PartitionCall, errors: Errors) -> None:
+    call.on_result({each: errors.get(each, Error.NETWORK_EXCEPTION) for each in call.partitions})
 
 
 def to_transaction(call: PartitionCall) -> AddPartitionsToTxnTransaction:
@@ -204,18 +223,10 @@ def partition_errors(response: AddPartitionsToTxnResponse, place: int, call: Par
     if place >= len(results) or results[place].transactional_id != call.transactional_id:
         return {}
     return {
-        (topic.name, row.partition_index): to_error(row.partition_error_code)
+        (topic.name, row.partition_index): Error(row.partition_error_code)
         for topic in results[place].topic_results
         for row in topic.results_by_partition
     }
-
-
-def to_error(code: int) -> Error:
-    """A newer broker may return unknown codes."""
-    try:
-        return Error(code)
-    except ValueError:
-        return Error.UNKNOWN_SERVER_ERROR
 
 
 def group_by_topic(places: list[PartitionName]) -> dict[str, list[int]]:

@@ -28,7 +28,7 @@ from ottla.broker.log_manager.checkpoints import CheckpointWriter
 from ottla.broker.log_manager.log_loader import IndexRebuilds
 from ottla.broker.node import Node
 from ottla.broker.offload import for_each_partition
-from ottla.metrics.cleaner import CleanerCounters
+from ottla.metrics.counters import CleanerCounters
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage import files

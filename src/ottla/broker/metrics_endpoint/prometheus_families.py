@@ -22,8 +22,7 @@ from ottla.broker.telemetry.client_metrics import ClientMetricsManager
 from ottla.broker.telemetry.client_metrics import Sample as ClientSample
 from ottla.controller.self_balancing.healer import HealingStatus
 from ottla.metrics import process
-from ottla.metrics.audit import AuditCounters
-from ottla.metrics.counters import BrokerCounters
+from ottla.metrics.counters import AuditCounters, BrokerCounters
 from ottla.metrics.histogram import Histogram
 from ottla.metrics.prometheus import Family, Sample
 from ottla.metrics.tcp_info import TcpInfo, read_tcp_info

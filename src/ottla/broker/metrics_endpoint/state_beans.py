@@ -28,7 +28,7 @@ from ottla.metrics.beans import (
     named,
     quoted,
 )
-from ottla.metrics.cleaner import CleanerCounters
+from ottla.metrics.counters import CleanerCounters
 from ottla.metrics.meters import Meter, RecentHistogram
 from ottla.metrics.prometheus import Family, Sample
 from ottla.replication.partition import Partition

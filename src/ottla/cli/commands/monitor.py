@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     except ImportError as problem:
         raise ToolError(f"{MISSING} ({problem.name})") from None
     from ottla.monitor.alerts.ledger import AlertStore, AlertStoreError  # noqa: PLC0415
-    from ottla.operations.http_connections import listen  # noqa: PLC0415
+    from ottla.web.server import listen, listen_address  # noqa: PLC0415
 
     config = _config(options)
     _check_address(config)
@@ -51,8 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     except AlertStoreError as problem:
         raise UsageError(str(problem)) from None
     start_logging(LogOptions(level=options.log_level))
-    host, port = listener.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    address = listen_address(listener)
     names = ", ".join(f"{item.name} ({item.bootstrap})" for item in config.clusters)
     try:
         asyncio.run(run_monitor(config, listener, ledger, lambda: print(f"monitor of {names}: {address}", flush=True)))
@@ -138,10 +137,10 @@ def _clusters(options: Namespace, entry: FileEntry) -> dict[str, ClusterEntry]:
 
 
 def _check_address(config: MonitorConfig) -> None:
-    from ottla.monitor.config import LOOPBACK  # noqa: PLC0415
+    from ottla.web.hosts import LOOPBACK_NAMES  # noqa: PLC0415
 
     http = config.http
-    if http.host in LOOPBACK:
+    if http.host in LOOPBACK_NAMES:
         return
     if not http.insecure:
         raise UsageError(

@@ -41,7 +41,6 @@ ottla registry --host 0.0.0.0 --users users --ssl-certificate node.pem --ssl-key
 curl http://127.0.0.1:8081/subjects
 """
 LEVELS = ("ERROR", "WARN", "INFO", "DEBUG")
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -50,11 +49,12 @@ def run(arguments: Sequence[str]) -> int:
         return _print_user(options.new_user, is_token=options.token)
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ToolError(f"the registry needs {', '.join(missing)}: pip install 'ottla[registry]'")
-    from ottla.operations.http_connections import listen  # noqa: PLC0415 (only where they are installed)
-    from ottla.registry.main import RegistryStopped, run_registry  # noqa: PLC0415
+    from ottla.registry.main import RegistryStopped, run_registry  # noqa: PLC0415  (only where they are installed)
+    from ottla.web.hosts import LOOPBACK_NAMES  # noqa: PLC0415
+    from ottla.web.server import listen  # noqa: PLC0415
 
     config = _secured(_config(options), options)
-    if config.host not in LOOPBACK and (config.users is None or config.tls is None) and not options.insecure:
+    if config.host not in LOOPBACK_NAMES and (config.users is None or config.tls is None) and not options.insecure:
         raise UsageError(
             f"other machines could change schemas at {config.host}, or read passwords in transit: give --users, "
             "--ssl-certificate and --ssl-key, or use --insecure"
@@ -109,6 +109,7 @@ def _config(options: Namespace) -> RegistryConfig:
 def _secured(config: RegistryConfig, options: Namespace) -> RegistryConfig:
     """The configuration with users and TLS certificate."""
     from ottla.registry.access import AccessError, read_users  # noqa: PLC0415
+    from ottla.web.server import server_tls  # noqa: PLC0415
 
     if options.users:
         try:
@@ -123,11 +124,9 @@ def _secured(config: RegistryConfig, options: Namespace) -> RegistryConfig:
         raise UsageError("--ssl-certificate and --ssl-key belong together")
     if not options.ssl_certificate:
         return config
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.minimum_version = ssl.TLSVersion.TLSv1_2
     peers = ssl.create_default_context()
     try:
-        tls.load_cert_chain(options.ssl_certificate, options.ssl_key, lambda: "")
+        tls = server_tls(options.ssl_certificate, options.ssl_key, lambda: "")
         peers.load_verify_locations(options.ssl_ca or options.ssl_certificate)
     except (OSError, ssl.SSLError) as problem:
         words = problem.strerror or str(problem)

@@ -110,7 +110,7 @@ def choose_port(requested: int | None) -> int:
 # ---- the schema registry
 REGISTRY_PORT = 8081
 REGISTRY_NAME = "registry"
-REGISTRY_MODULES = ("msgspec", "uvicorn")
+REGISTRY_MODULES = ("msgspec", "starlette", "uvicorn")
 REGISTRY_NOT_INSTALLED = "No schema registry: pip install 'ottla[registry]' brings it."
 REGISTRY_HAS_NO_LOGIN = "No schema registry: it would bypass the brokers' login for every user of this machine."
 

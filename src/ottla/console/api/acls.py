@@ -25,9 +25,8 @@ from ottla.base.security import (
 )
 from ottla.client.acls import create_acls, delete_acls, describe_acls
 from ottla.client.client import Client
-from ottla.client.errors import ClientError
 from ottla.console.api.call import Call
-from ottla.console.api.errors import Unavailable, bad_request, conflict, to_unavailable
+from ottla.console.api.errors import Unavailable, bad_request, conflict
 from ottla.console.clusters.cluster import wait_until
 from ottla.operations.acls import evaluation
 from ottla.operations.acls.acl_entries import (
@@ -153,11 +152,8 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 async def list_acls(call: Call) -> AclList:
-    try:
-        rows, is_all = await call.cluster.query_cached(all_acls)
-    except ClientError as problem:
-        return AclList([], True, OPERATIONS, ROLES, to_unavailable(problem))
-    return AclList(rows, is_all, OPERATIONS, ROLES)
+    rows, unavailable = await call.query_if_available(all_acls)
+    return AclList(rows[:SHOWN_MAX], len(rows) <= SHOWN_MAX, OPERATIONS, ROLES, unavailable)
 
 
 async def add_acls(call: Call) -> AclRules:
@@ -239,10 +235,9 @@ def explain_answer(question: AuthorizationRequest, authorizer: Authorizer, are_s
     return Answered(found.is_allowed, _reason(found), rule, steps, are_super_users_known)
 
 
-def all_acls(client: Client) -> tuple[list[AclRow], bool]:
-    """Makes the rows in the calling thread: ten thousand would block the event loop."""
-    found = sorted(describe_acls(client, AclFilter()))
-    return [row_of(each) for each in found[:SHOWN_MAX]], len(found) <= SHOWN_MAX
+def all_acls(client: Client) -> list[AclRow]:
+    """At most one row more than are shown. Made in the calling thread: ten thousand would block the event loop."""
+    return [row_of(each) for each in sorted(describe_acls(client, AclFilter()))[: SHOWN_MAX + 1]]
 
 
 def row_of(binding: AclBinding) -> AclRow:

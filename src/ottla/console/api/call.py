@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from starlette.requests import Request
 
 from ottla.base.names import topic_name_problem
 from ottla.client.admin import Topic
-from ottla.console.api.errors import bad_request, forbidden, invalid_topic, not_found
+from ottla.client.client import Client
+from ottla.client.errors import ClientError
+from ottla.console.api.errors import Unavailable, bad_request, forbidden, invalid_topic, not_found, to_unavailable
 from ottla.console.api.routing import Route
 from ottla.console.auth import rights
 from ottla.console.auth.rights import Grant, Role
@@ -20,6 +22,7 @@ from ottla.console.clusters.snapshot import Snapshot
 if TYPE_CHECKING:
     from ottla.console.console import Console
 
+T = TypeVar("T")
 NAMES_MAX = 1_000  # that one request may change
 INT_DIGITS_MAX = 19
 
@@ -50,7 +53,7 @@ class Call:
         console: Console,
         route: Route,
         request: Request,
-        parameters: dict[str, str],
+        parameters: Mapping[str, str],
         caller: Caller,
         body: Any,
     ) -> None:
@@ -94,9 +97,25 @@ class Call:
         if not rights.has_role(self.caller.grants, role, self.parameters["cluster"], name):
             raise forbidden("{0} may not do this with {1}", self.caller.person, name)
 
+    def names_to_change(self, refusal: str) -> list[str]:
+        """The names in the body. Raises ApiError if they are too many, or need rights that the caller lacks."""
+        names: list[str] = self.body.names
+        if not 0 < len(names) <= NAMES_MAX:
+            raise bad_request(refusal, NAMES_MAX)
+        for name in names:
+            self.require_role(Role.OPERATOR, name)
+        return names
+
     def audit(self, target: str, before: object = None, after: object = None, problem: str = "") -> None:
         """Add a note for the audit trail."""
         self.audit_notes.append(AuditNote(target, before, after, problem))
+
+    async def query_if_available(self, function: Callable[[Client], list[T]]) -> tuple[list[T], Unavailable | None]:
+        """The answer of the cluster; if it lastingly does not provide this, an empty list and the reason."""
+        try:
+            return await self.cluster.query_cached(function), None
+        except ClientError as problem:
+            return [], to_unavailable(problem)
 
     def query(self, name: str, default: str = "") -> str:
         return self.request.query_params.get(name, default)

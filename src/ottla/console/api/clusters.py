@@ -22,7 +22,6 @@ from ottla.console.store import Tables
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 TEST_TIMEOUT_MS, TEST_TIMEOUT_MIN_MS = 5_000, 2_000  # for one address, and for each of many
 TEST_ADDRESSES_MAX = 10
-TESTS_MAX = 2  # at once: tests occupy threads of the shared pool
 
 
 class ClusterRow(msgspec.Struct, frozen=True):
@@ -113,13 +112,8 @@ async def test_cluster(call: Call) -> Reached:
     if known is not None:
         address = address._replace(properties=_unmasked(known.address, body))
     _check_addresses(call, address)
-    if call.console.running_tests >= TESTS_MAX:
-        raise ApiError(429, "TOO_MANY", Sentence("{0} tests are running: wait", TESTS_MAX), {"Retry-After": "5"})
-    call.console.running_tests += 1
-    try:
+    with call.console.tests.take():
         return await asyncio.to_thread(_connect, call.console.restricted(address))
-    finally:
-        call.console.running_tests -= 1
 
 
 def _connect(address: ClusterAddress) -> Reached:

@@ -63,11 +63,11 @@ from ottla.operations.messages.message import Message
 from ottla.operations.messages.message_decoder import Decoder
 from ottla.operations.messages.offset_ranges import partitions_of
 from ottla.operations.messages.pages import read_one
+from ottla.web.application import JSON
 
 LIMIT, LIMIT_MAX = 50, 200
 COUNT_SECONDS_MAX = 1.5  # per request; the next one continues
 TALLIES_MAX = 20
-JSON = "application/json"
 
 
 class KindRow(msgspec.Struct, frozen=True):

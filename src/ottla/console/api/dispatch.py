@@ -10,11 +10,12 @@ import asyncio
 import logging
 import sqlite3
 from collections import Counter
+from collections.abc import Mapping
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from ottla.base import tasks
@@ -22,10 +23,12 @@ from ottla.client.errors import ClientError
 from ottla.console.api import errors
 from ottla.console.api.call import AuditNote, Call, Caller
 from ottla.console.api.errors import ApiError, Sentence
-from ottla.console.api.routing import DELETE, GET, Route, RouteTable
+from ottla.console.api.routing import DELETE, GET, Route, find_route
 from ottla.console.auth import rights
 from ottla.console.store import BEGUN, DONE, AuditEntry, Tables
 from ottla.operations.errors import OperationError, WrongInputError
+from ottla.web.application import JSON, raw_path, read_body
+from ottla.web.routing import RouteTable
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 BODY_BYTES_MAX = 1024 * 1024
 NAME_PARAMETERS = ("topic", "group", "pipeline", "transaction")
-JSON = "application/json"
 AUDIT_TEXT_MAX = 20_000
 CACHED_ANSWERS_MAX = 100  # in the cache
 AUDITED_REFUSALS_MAX = 20  # audited per person and minute
@@ -59,14 +61,7 @@ class Dispatcher:
         return f"<Dispatcher {len(self.routes)} routes>"
 
     async def answer(self, request: Request) -> Response:
-        try:
-            return await self._answer(request)
-        except ClientDisconnect:
-            return Response(status_code=400)
-
-    async def _answer(self, request: Request) -> Response:
-        method = GET if request.method == "HEAD" else request.method
-        found = self.table.find(method, request.scope["raw_path"])
+        found = find_route(self.table, request.method, raw_path(request))
         route = found.target
         if route is None and not found.allowed_methods:
             raise errors.not_found("there is no {0}", request.url.path)
@@ -79,13 +74,11 @@ class Dispatcher:
         except ApiError as problem:
             await self._audit_refusal(Call(self.console, route, request, found.parameters, caller, None), problem)
             raise
-        body = await read_body(request, route)
+        body = await _read_body(request, route)
         call = Call(self.console, route, request, found.parameters, caller, body)
-        if method == GET:
-            return await self._handle_get(call)
-        return await self._handle_change(call)
+        return await (self._handle_get(call) if route.method == GET else self._handle_change(call))
 
-    def _check_rights(self, route: Route, parameters: dict[str, str], caller: Caller) -> None:
+    def _check_rights(self, route: Route, parameters: Mapping[str, str], caller: Caller) -> None:
         if route.required_role is None:
             return
         cluster = parameters.get("cluster")
@@ -122,7 +115,7 @@ class Dispatcher:
     async def _cached_answer(self, call: Call, version: str) -> bytes:
         """The answer for callers who see all names, made once for each version of the cluster."""
         cluster = call.parameters["cluster"]
-        key = cluster, f"{call.request.scope['raw_path']!r}?{call.request.url.query}"
+        key = cluster, f"{raw_path(call.request)!r}?{call.request.url.query}"
         self.cached_answers = {
             each: item for each, item in self.cached_answers.items() if each[0] != cluster or item[0] == version
         }
@@ -223,43 +216,27 @@ async def _run_handler(call: Call) -> object:
         raise ApiError(409, "NOT_POSSIBLE", str(problem)) from None
 
 
-async def read_body(request: Request, route: Route) -> Any:
-    """The decoded body; reading stops at BODY_BYTES_MAX."""
-    if route.body is None:
-        if route.method not in (GET, DELETE):
-            await _read_bytes(request)
-        return None
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+async def _read_body(request: Request, route: Route) -> Any:
+    """The decoded body."""
+    if route.body is not None and _media_type(request) != JSON:
         raise ApiError(415, "UNSUPPORTED_MEDIA_TYPE", Sentence("send the body as {0}", JSON))
-    data = await _read_bytes(request)
+    if route.body is None and route.method in (GET, DELETE):
+        return None
+    data = await read_body(request, BODY_BYTES_MAX, _too_large)
+    if route.body is None:
+        return None
     try:
         return msgspec.json.decode(data, type=route.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise errors.bad_request("the body does not match this path: {0}", problem) from None
 
 
-async def _read_bytes(request: Request) -> bytes:
-    declared = request.headers.get("content-length", "0")
-    if declared.isdecimal() and int(declared) > BODY_BYTES_MAX:
-        raise _too_large()
-    data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > BODY_BYTES_MAX:
-            raise _too_large()
-    return bytes(data)
-
-
-def error_response(problem: ApiError) -> Response:
-    answer: dict[str, object] = {"error": problem.code, "message": problem.message}
-    if problem.sentence is not None:
-        answer |= {"sentence": problem.sentence.pattern, "values": problem.sentence.values}
-    data = msgspec.json.encode(answer)
-    return Response(data, problem.status, headers=problem.headers, media_type=JSON)
-
-
 def _too_large() -> ApiError:
     return ApiError(413, "TOO_LARGE", Sentence("a body has at most {0} bytes", BODY_BYTES_MAX), {"Connection": "close"})
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _role_name(route: Route) -> str:

@@ -7,13 +7,16 @@ A sentence with names or numbers is a `Sentence`: pages get its pattern and valu
 from __future__ import annotations
 
 import re
-from typing import Self
+from collections.abc import Callable, Mapping
+from typing import Self, TypeVar
 
 import msgspec
 
 from ottla.base.errors import Error
 from ottla.client.errors import BadPropertyError, BrokerError, ClientError
+from ottla.web.errors import HttpError
 
+T = TypeVar("T")
 PLACEHOLDER = re.compile(r"\{(\d)\}")
 
 
@@ -31,19 +34,13 @@ class Sentence(str):
         return made
 
 
-class ApiError(Exception):
+class ApiError(HttpError):
     """An answer other than success."""
 
     def __init__(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
+        super().__init__(status, str(message), headers)
         self.code = code
-        self.message = str(message)
         self.sentence = message if isinstance(message, Sentence) else None
-        self.headers = headers or {}
-
-    def __repr__(self) -> str:
-        return f"<ApiError {self.status} {self.code}: {self.message}>"
 
 
 NOT_FOUND = {
@@ -96,6 +93,16 @@ def conflict(code: str, pattern: str, *values: object) -> ApiError:
 
 def forbidden(pattern: str, *values: object) -> ApiError:
     return ApiError(403, FORBIDDEN_CODE, format_sentence(pattern, values))
+
+
+def check_unchanged(
+    before: Mapping[str, T], expected: Mapping[str, T | None], shown: Callable[[T | None], object] = lambda value: value
+) -> None:
+    """Raises ApiError if a value is no longer the one that the caller has seen."""
+    for key, value in expected.items():
+        if before.get(key) != value:
+            words = "{0} was changed to {1} meanwhile: reload before you change it"
+            raise conflict("CHANGED_MEANWHILE", words, key, shown(before.get(key)))
 
 
 def format_sentence(pattern: str, values: tuple[object, ...]) -> str:

@@ -13,12 +13,10 @@ from starlette.responses import StreamingResponse
 
 from ottla.base import tasks
 from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError, Sentence
 from ottla.console.auth import rights
 
 COALESCE_SECONDS = 0.25  # changes within this time are sent together
 HEARTBEAT_SECONDS = 10.0
-STREAMS_MAX = 500  # half of the connections; the rest is for requests
 
 
 class Ages(msgspec.Struct, frozen=True):
@@ -34,19 +32,15 @@ async def ages(call: Call) -> Ages:
 
 
 async def stream(call: Call) -> StreamingResponse:
-    if call.console.event_streams >= STREAMS_MAX:
-        raise ApiError(503, "TOO_MANY", Sentence("{0} streams are open already", STREAMS_MAX), {"Retry-After": "10"})
+    call.console.event_streams.check()
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_counted_stream(call), media_type="text/event-stream", headers=headers)
 
 
 async def _counted_stream(call: Call) -> AsyncIterator[bytes]:
-    call.console.event_streams += 1
-    try:
+    with call.console.event_streams.take():
         async for piece in _event_lines(call):
             yield piece
-    finally:
-        call.console.event_streams -= 1
 
 
 async def _event_lines(call: Call) -> AsyncIterator[bytes]:

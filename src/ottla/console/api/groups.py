@@ -16,7 +16,7 @@ from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError, ClientError
 from ottla.client.groups import commit_offsets, committed_offsets, delete_groups, delete_offsets
-from ottla.console.api.call import NAMES_MAX, Call
+from ottla.console.api.call import Call
 from ottla.console.api.errors import bad_request, conflict, from_client_error, not_found
 from ottla.console.api.topics import Outcome, Outcomes
 from ottla.console.auth.rights import Role
@@ -142,11 +142,7 @@ def _verdicts(seen: VerdictState) -> Verdicts:
 
 
 async def delete_several(call: Call) -> Outcomes:
-    names: list[str] = call.body.names
-    if not 0 < len(names) <= NAMES_MAX:
-        raise bad_request("name 1 to {0} groups", NAMES_MAX)
-    for name in names:
-        call.require_role(Role.OPERATOR, name)
+    names = call.names_to_change("name 1 to {0} groups")
     before = {
         name: group_row(call.snapshot, call.snapshot.groups[name]) for name in names if name in call.snapshot.groups
     }

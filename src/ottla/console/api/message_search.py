@@ -62,7 +62,7 @@ async def download(call: Call) -> StreamingResponse:
 
 async def _search(call: Call, hits: int, is_newest_first: bool) -> Search:
     topic = checked_topic_name(call)
-    call.console.message_workers.check_search_slot()
+    call.console.message_workers.searches.check()
     try:
         expression = parse(call.query("q"))
     except ExpressionError as problem:
@@ -121,7 +121,7 @@ class IncompleteFileError(Exception):
 
 async def _batches(call: Call, running: Search) -> AsyncIterator[list[Event]]:
     workers = call.console.message_workers
-    with workers.search_slot():
+    with workers.searches.take():
         events = running.events()
         try:
             async for batch in workers.batches(events, _next_events):

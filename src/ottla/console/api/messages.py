@@ -23,13 +23,13 @@ from ottla.operations.messages.offset_ranges import OffsetBound
 from ottla.operations.messages.pages import LIMIT_MAX, PageRequest, read_one, read_page
 from ottla.operations.messages.producer import NewMessage, produce
 from ottla.operations.messages.record_reader import OFFSET_MAX, Record
+from ottla.web.application import JSON
 
 LIMIT = 50
 SHOWN_BYTES = 4 << 10  # of a key or value in a list
 SHOWN_BYTES_MAX = 8 << 20  # and of one message
 CURSOR_MAX = 60_000  # characters: HTTP servers limit the length of URLs
 NEWEST, OLDEST, END = "newest", "oldest", "end"
-JSON = "application/json"
 
 
 class ShownPart(msgspec.Struct, frozen=True, omit_defaults=True):

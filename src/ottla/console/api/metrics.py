@@ -30,7 +30,6 @@ from ottla.operations.errors import OperationError
 
 HOUR_MS = 3_600_000
 TESTED_BROKERS_MAX = 50  # brokers
-TESTS_MAX = 2  # at once
 
 
 class BrokerLoad(msgspec.Struct, frozen=True):
@@ -143,17 +142,13 @@ async def put_addresses(call: Call) -> MetricsAnswer:
 async def test_addresses(call: Call) -> TestAnswer:
     """Read every broker once, without storing anything."""
     wanted, metrics = _addresses_from_body(call), call.cluster.metrics
-    if call.console.running_tests >= TESTS_MAX:
-        raise ApiError(429, "TOO_MANY", f"{TESTS_MAX} tests are running: wait", {"Retry-After": "5"})
+    call.console.tests.check()
     if not call.snapshot.brokers:
         raise ApiError(503, "UNREACHABLE", "the cluster has not been reached yet: its brokers are unknown")
-    call.console.running_tests += 1
-    try:
-        asked = sorted(call.snapshot.brokers.values())[:TESTED_BROKERS_MAX]
-        may_be_inside = [metrics.may_be_private(wanted.address_of(each.broker_id, each.host) or "") for each in asked]
+    asked = sorted(call.snapshot.brokers.values())[:TESTED_BROKERS_MAX]
+    may_be_inside = [metrics.may_be_private(wanted.address_of(each.broker_id, each.host) or "") for each in asked]
+    with call.console.tests.take():
         return TestAnswer(await asyncio.to_thread(_test_brokers, wanted, asked, may_be_inside))
-    finally:
-        call.console.running_tests -= 1
 
 
 def _test_brokers(wanted: MetricAddresses, brokers: Sequence[Broker], may_be_inside: Sequence[bool]) -> list[Tested]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import msgspec
 
 from ottla.client.client import Client
-from ottla.client.errors import ClientError
 from ottla.client.quotas import (
     ADDRESS_LIMITS,
     LIMITS,
@@ -26,7 +25,7 @@ from ottla.client.quotas import (
     parse_limit,
 )
 from ottla.console.api.call import Call
-from ottla.console.api.errors import Unavailable, bad_request, conflict, to_unavailable
+from ottla.console.api.errors import Unavailable, bad_request, check_unchanged, conflict
 from ottla.console.clusters.cluster import wait_until
 from ottla.operations.quotas import quotas_for, sort_key
 from ottla.quotas.entities import CONSUMER_MESSAGES, PRODUCER_MESSAGES
@@ -81,11 +80,9 @@ class AppliedList(msgspec.Struct, frozen=True):
 
 
 async def list_quotas(call: Call) -> QuotaList:
-    try:
-        found = await call.cluster.query_cached(all_quotas)
-    except ClientError as problem:
-        return _quota_list([], to_unavailable(problem))
-    return _quota_list(found)
+    found, unavailable = await call.query_if_available(all_quotas)
+    rows = [QuotaRow(*quota) for quota in found[:SHOWN_MAX]]
+    return QuotaList(rows, len(found) <= SHOWN_MAX, list(LIMITS), list(ADDRESS_LIMITS), OTTLA_ONLY_LIMITS, unavailable)
 
 
 async def change_quota(call: Call) -> QuotaList:
@@ -101,10 +98,7 @@ async def change_quota(call: Call) -> QuotaList:
         before = _limits_of(client, wanted)
         after = {**{key: before.get(key) for key in touched}, **limits, **dict.fromkeys(body.remove)}
         call.audit(f"quota of {entity_text(entity)}", {key: before.get(key) for key in touched}, after)
-        for key, value in body.expected.items():
-            if before.get(key) != value:
-                words = "{0} was changed to {1} meanwhile: reload before you change it"
-                raise conflict("CHANGED_MEANWHILE", words, key, _number_or_dash(before.get(key)))
+        check_unchanged(before, body.expected, _number_or_dash)
         missing = [key for key in body.remove if key not in before]
         if missing:
             raise conflict("CHANGED_MEANWHILE", "{0} no longer has {1}", entity_text(entity), ", ".join(missing))
@@ -133,11 +127,6 @@ def _limits_of(client: Client, wanted: list[tuple[str, str]]) -> dict[str, float
     """The limits of exactly this entity."""
     found = describe_quotas(client, wanted)
     return found[0].limits if found else {}
-
-
-def _quota_list(found: list[Quota], unavailable: Unavailable | None = None) -> QuotaList:
-    rows = [QuotaRow(*quota) for quota in found[:SHOWN_MAX]]
-    return QuotaList(rows, len(found) <= SHOWN_MAX, list(LIMITS), list(ADDRESS_LIMITS), OTTLA_ONLY_LIMITS, unavailable)
 
 
 def _checked_entity(named: Entity) -> Entity:

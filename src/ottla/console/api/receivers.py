@@ -22,7 +22,6 @@ from ottla.monitor.alerts.rule_entries import ChannelEntry, ConfigError, channel
 
 URL_MAX = 2_000
 RECIPIENTS_MAX = 50
-TESTS_MAX = 2  # at once: tests occupy threads of the shared pool
 
 
 class ReceiverRow(msgspec.Struct, frozen=True):
@@ -67,19 +66,16 @@ async def test_receiver(call: Call) -> None:
     """Send a test message. Raises ApiError if it is not delivered."""
     alerts, name = call.console.alerts, call.parameters["receiver"]
     channel = channel_of(name, msgspec.structs.replace(_receiver_of(call), allow_private=alerts.allows_private))
-    if alerts.running_tests >= TESTS_MAX:
-        raise ApiError(429, "TOO_MANY", f"{TESTS_MAX} test messages are being sent: wait", {"Retry-After": "5"})
+    alerts.tests.check()
     call.audit(name)
     now_ms = call.console.clock.now_ms()
     words = f"test message from {call.caller.person}; there is no alert"
     event = Event(Transition.OPENED, Alert("trial", "-", f"receiver {name}", words, now_ms, now_ms, True), now_ms, True)
-    alerts.running_tests += 1
-    try:
-        await asyncio.to_thread(send, channel, [event], call.console.clock)
-    except DeliveryError as problem:
-        raise ApiError(502, "NOT_TAKEN", str(problem)) from None
-    finally:
-        alerts.running_tests -= 1
+    with alerts.tests.take():
+        try:
+            await asyncio.to_thread(send, channel, [event], call.console.clock)
+        except DeliveryError as problem:
+            raise ApiError(502, "NOT_TAKEN", str(problem)) from None
 
 
 def _check_receiver(name: str, entry: ChannelEntry, *, allows_private: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import msgspec
@@ -16,8 +16,8 @@ from ottla.client.client import Client
 from ottla.client.configs import Config, Resource, Source, alter_configs, describe_configs
 from ottla.client.errors import BrokerError, ClientError
 from ottla.client.offsets import delete_records
-from ottla.console.api.call import NAMES_MAX, Call
-from ottla.console.api.errors import bad_request, conflict, from_client_error
+from ottla.console.api.call import Call
+from ottla.console.api.errors import bad_request, check_unchanged, from_client_error
 from ottla.console.auth.rights import Role
 from ottla.console.clusters.cluster import is_secret
 from ottla.console.clusters.snapshot import Part, Snapshot, lag
@@ -226,10 +226,7 @@ async def alter_settings(call: Call, resource: Resource, name: str, target: str,
     }
     after = {key: MASK if key in secret and key in body.set else body.set.get(key) for key in touched}
     call.audit(target, {key: before.get(key) for key in touched}, after)
-    for key, value in body.expected.items():
-        if before.get(key) != value:
-            words = "{0} was changed to {1} meanwhile: reload before you change it"
-            raise conflict("CHANGED_MEANWHILE", words, key, before.get(key))
+    check_unchanged(before, body.expected)
     await call.cluster.change(alter_configs, resource, name, body.set, body.remove, refresh=(Part.METADATA,))
 
 
@@ -250,20 +247,13 @@ async def empty_topics(call: Call) -> Outcomes:
 
 
 async def delete_topics(call: Call) -> Outcomes:
-    def delete(client: Client, topic: Topic) -> None:
-        Admin(client).delete_topics([topic.name])
-
-    return await _change_each(call, "topic", delete, (Part.METADATA, Part.ENDS))
+    return await _change_each(call, "topic", _delete_topic, (Part.METADATA, Part.ENDS))
 
 
 async def delete_topic(call: Call) -> None:
     topic = call.topic()
     call.audit(topic.name, before=_audit_row(call.snapshot, topic))
-
-    def delete(client: Client) -> None:
-        Admin(client).delete_topics([topic.name])
-
-    await call.cluster.change(delete, refresh=(Part.METADATA,))
+    await call.cluster.change(_delete_topic, topic, refresh=(Part.METADATA,))
 
 
 def topic_settings(client: Client, name: str) -> list[Config]:
@@ -347,20 +337,17 @@ def readers_of(snapshot: Snapshot) -> defaultdict[str, set[str]]:
     return readers
 
 
-async def _change_each(call: Call, what: str, change: object, hurries: tuple[Part, ...]) -> Outcomes:
+async def _change_each(
+    call: Call, what: str, change: Callable[[Client, Topic], None], hurries: tuple[Part, ...]
+) -> Outcomes:
     """Apply a change to several topics; failures do not stop the others."""
-    names: list[str] = call.body.names
-    if not 0 < len(names) <= NAMES_MAX:
-        raise bad_request("name 1 to {0} topics", NAMES_MAX)
-    for name in names:
-        call.require_role(Role.OPERATOR, name)
+    names = call.names_to_change("name 1 to {0} topics")
     topics = [call.snapshot.topics.get(name) for name in names]
 
     def change_all(client: Client) -> list[Outcome]:
         results = []
         for name, topic in zip(names, topics, strict=True):
             try:
-                assert callable(change)
                 change(client, topic if topic is not None else Topic(name, UUID(int=0), False, []))
                 results.append(Outcome(name))
             except ClientError as problem:
@@ -374,6 +361,10 @@ async def _change_each(call: Call, what: str, change: object, hurries: tuple[Par
         problem = f"{result.error}: {result.message}" if result.error else ""
         call.audit(f"{what} {result.name}", before, problem=problem)
     return Outcomes(results)
+
+
+def _delete_topic(client: Client, topic: Topic) -> None:
+    Admin(client).delete_topics([topic.name])
 
 
 def _delete_all_records(client: Client, topic: Topic) -> None:

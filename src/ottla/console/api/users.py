@@ -10,11 +10,11 @@ from __future__ import annotations
 import msgspec
 
 from ottla.client.client import Client
-from ottla.client.errors import BrokerError, ClientError
+from ottla.client.errors import BrokerError
 from ottla.client.quotas import ScramUpsertion, alter_scram, describe_scram
 from ottla.client.tokens import TokenWithHmac, describe_tokens, expire_token
 from ottla.console.api.call import Call
-from ottla.console.api.errors import Unavailable, bad_request, not_found, to_unavailable
+from ottla.console.api.errors import Unavailable, bad_request, not_found
 from ottla.console.clusters.cluster import wait_until
 from ottla.security.scram_credentials import ITERATIONS_MAX, ITERATIONS_MIN
 
@@ -67,11 +67,8 @@ class DelegationTokenList(msgspec.Struct, frozen=True):
 
 async def list_users(call: Call) -> UserList:
     limits = (ITERATIONS_MIN, ITERATIONS, ITERATIONS_MAX)
-    try:
-        found = await call.cluster.query_cached(all_users)
-    except ClientError as problem:
-        return UserList([], True, limits, to_unavailable(problem))
-    return UserList(found[:USERS_MAX], len(found) <= USERS_MAX, limits)
+    found, unavailable = await call.query_if_available(all_users)
+    return UserList(found[:USERS_MAX], len(found) <= USERS_MAX, limits, unavailable)
 
 
 async def set_password(call: Call) -> UserList:
@@ -109,11 +106,9 @@ async def drop_password(call: Call) -> UserList:
 
 
 async def list_tokens(call: Call) -> DelegationTokenList:
-    try:
-        found = await call.cluster.query_cached(all_tokens)
-    except ClientError as problem:
-        return DelegationTokenList([], True, to_unavailable(problem))
-    return DelegationTokenList([_token_row(each) for each in found[:TOKENS_MAX]], len(found) <= TOKENS_MAX)
+    found, unavailable = await call.query_if_available(all_tokens)
+    rows = [_token_row(each) for each in found[:TOKENS_MAX]]
+    return DelegationTokenList(rows, len(found) <= TOKENS_MAX, unavailable)
 
 
 async def expire_delegation_token(call: Call) -> None:

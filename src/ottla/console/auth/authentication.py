@@ -12,11 +12,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import hashlib
 import hmac
-import secrets
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,12 +25,12 @@ from ottla.console.api.errors import ApiError, Sentence
 from ottla.console.auth.rights import FULL_GRANTS, Grant
 from ottla.console.auth.sessions import LIFETIME_MS, Session, Sessions
 from ottla.console.store import Person, Store, Tables
+from ottla.web.credentials import VerifiedPasswords, basic_credentials, read_authorization
 
 COOKIE_NAME = "ottla_session"  # plus the port: browsers send a cookie to all ports of a host
 LOCAL_USER = "local"
 ANONYMOUS = ""
 BASIC_KEPT_MS = 60_000
-BASIC_KEPT_MAX = 1_000
 NAME_LENGTH_MAX = 100  # longer names are cut for counting failures; real names are shorter
 # Headers that proxies add; also all headers with the prefix.
 FORWARDED: Final = frozenset({"forwarded", "via", "x-real-ip"})
@@ -67,8 +63,7 @@ class Authenticator:
         self.sessions = Sessions()
         self.tries = LoginBackoff()
         self.password_lock = asyncio.Lock()
-        self.digest_key = secrets.token_bytes(32)
-        self.verified_passwords: dict[bytes, tuple[int, str]] = {}  # digest: time and person
+        self.verified_passwords = VerifiedPasswords[bool](BASIC_KEPT_MS)
 
     def __repr__(self) -> str:
         return f"<Authenticator is_needed={self.is_needed} {self.sessions}>"
@@ -76,13 +71,13 @@ class Authenticator:
     async def caller_of(self, request: Request) -> Caller:
         """The caller; without grants if the request is not authenticated."""
         address = request.client.host if request.client else ""
-        scheme, _, word = request.headers.get("authorization", "").partition(" ")
-        if not self.is_needed and scheme.lower() == "bearer":
-            return self._local_caller(word.strip(), address)
-        if self.is_needed and scheme.lower() == "basic":
+        scheme, word = read_authorization(request.headers.get("authorization", ""))
+        if not self.is_needed and scheme == "bearer":
+            return self._local_caller(word, address)
+        if self.is_needed and scheme == "basic":
             return await self._basic_caller(word, address)
-        if scheme.lower() == "bearer":
-            return await self._bearer_caller(word.strip(), address)
+        if scheme == "bearer":
+            return await self._bearer_caller(word, address)
         session = self._session_of(request)
         if session is None:
             return Caller(ANONYMOUS, (), address)
@@ -117,8 +112,8 @@ class Authenticator:
         """Without sign-in, proxied requests need the token, because a proxy serves others. Raises ApiError."""
         if self.is_needed or not any(_is_proxy_header(name) for name in request.headers):
             return
-        scheme, _, word = request.headers.get("authorization", "").partition(" ")
-        has_token = scheme.lower() == "bearer" and self.is_local_token(word.strip())
+        scheme, word = read_authorization(request.headers.get("authorization", ""))
+        has_token = scheme == "bearer" and self.is_local_token(word)
         if not has_token and self._session_of(request) is None:
             raise ApiError(403, "BEHIND_PROXY", BEHIND_PROXY)
 
@@ -140,8 +135,7 @@ class Authenticator:
     def end_sessions(self, person: str) -> None:
         """End all sessions of a person whose password or rights have changed."""
         self.sessions.end_all(person)
-        kept = {digest: item for digest, item in self.verified_passwords.items() if item[1] != person}
-        self.verified_passwords = kept
+        self.verified_passwords.discard(person)
 
     def unauthenticated_error(self) -> ApiError:
         if self.is_needed:
@@ -175,20 +169,16 @@ class Authenticator:
         return person
 
     async def _basic_caller(self, word: str, address: str) -> Caller:
-        try:
-            name, _, password = base64.b64decode(word, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            raise ApiError(401, "UNAUTHENTICATED", "this is not HTTP Basic authentication") from None
-        digest = hmac.new(self.digest_key, f"{name}:{password}".encode(), hashlib.sha256).digest()
-        now_ms = self.clock.monotonic_ms()
-        recent = {each: item for each, item in self.verified_passwords.items() if now_ms - item[0] < BASIC_KEPT_MS}
-        self.verified_passwords = recent
-        if digest not in self.verified_passwords:
+        credentials = basic_credentials(word)
+        if credentials is None:
+            raise ApiError(401, "UNAUTHENTICATED", "this is not HTTP Basic authentication")
+        name, password = credentials
+        now_ms, verified = self.clock.monotonic_ms(), self.verified_passwords
+        if not verified.find(name, password, now_ms):
             async with self.password_lock:
-                if digest not in self.verified_passwords:  # verified by another request meanwhile
+                if not verified.find(name, password, now_ms):  # verified by another request meanwhile
                     await self._verify_password(name, password, address)
-                    if len(self.verified_passwords) < BASIC_KEPT_MAX:
-                        self.verified_passwords[digest] = now_ms, name
+                    verified.add(name, password, True, now_ms)
         return await self._request_caller(name, address)
 
     async def _bearer_caller(self, word: str, address: str) -> Caller:

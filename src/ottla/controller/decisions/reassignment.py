@@ -17,7 +17,7 @@ Rule 4: a cancellation removes the added replicas and keeps the current order of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from ottla.base.errors import Error, KafkaError
@@ -264,11 +264,3 @@ def check_target(image: MetadataImage, old: PartitionImage, target: Sequence[int
     if not may_change_factor and len(target) != before:
         message = f"The replication factor is changed from {before} to {len(target)}"
         raise KafkaError(Error.INVALID_REPLICATION_FACTOR, message)
-
-
-def group_by_topic(results: Iterable[ReassignmentResult]) -> Mapping[str, list[ReassignmentResult]]:
-    """Results by topic, in their order."""
-    found: dict[str, list[ReassignmentResult]] = {}
-    for result in results:
-        found.setdefault(result.partition.topic, []).append(result)
-    return found

@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
-from typing import Any, Final, NamedTuple
-from urllib.parse import unquote_to_bytes, urlsplit
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ottla.metrics.prometheus import CONTENT_TYPE
@@ -28,11 +27,13 @@ from ottla.monitor.http import burrow_responses
 from ottla.monitor.http.metrics import scrape
 from ottla.monitor.lag_evaluation import GroupVerdict
 from ottla.monitor.offset_store import NO_OWNER
+from ottla.web.application import JSON, HttpApp, raw_path, read_body
+from ottla.web.errors import HttpError
+from ottla.web.hosts import AllowedHosts, host_name, is_foreign_origin
+from ottla.web.routing import RouteTable, path_segments
 
 BODY_BYTES_MAX: Final = 16 << 10
-SEGMENTS_MAX: Final = 12
 SLICE: Final = 200  # partitions serialized at once, about 2 ms
-LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 LOG_LEVELS: Final = {
     "debug": logging.DEBUG,
     "trace": logging.DEBUG,
@@ -43,17 +44,7 @@ LOG_LEVELS: Final = {
     "fatal": logging.CRITICAL,
 }
 LEVEL_NAMES: Final = {LOG_LEVELS[name]: name for name in ("debug", "info", "warn", "error", "fatal")}
-JSON: Final = "application/json"
 LOGGER: Final = "ottla.monitor"
-
-
-class HttpError(Exception):
-    """An error response."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 class HttpCall(NamedTuple):
@@ -67,76 +58,67 @@ class HttpCall(NamedTuple):
 Handler = Callable[[HttpCall], Awaitable[Response]]
 
 
-class MonitorApp:
+class MonitorApp(HttpApp):
     """The application. `alerts` returns open alerts and their history, for our own `/v3/alerts`."""
+
+    headers = (*HttpApp.headers, (b"cache-control", b"no-store"))
 
     def __init__(
         self,
         clusters: Mapping[str, ClusterMonitor],
         *,
-        hosts: Collection[str] = LOCAL_HOSTS,
+        hosts: Iterable[str] = (),
         alerts: Callable[[], Awaitable[Mapping[str, object]]] | None = None,
         listener: Mapping[str, object] | None = None,
     ) -> None:
         self.clusters = clusters
-        self.hosts = frozenset(host.lower() for host in hosts)  # "*": any
+        self.hosts = AllowedHosts(hosts)
         self.alerts = alerts
         self.listener = dict(listener or {})
         self.hostname = socket.gethostname()
-        get: list[tuple[str, Handler]] = [
-            ("burrow/admin", self._admin),
-            ("burrow/admin/ready", self._ready),
-            ("metrics", self._metrics),
-            ("v3/kafka", self._clusters),
-            ("v3/kafka/{cluster}", self._cluster),
-            ("v3/kafka/{cluster}/topic", self._topics),
-            ("v3/kafka/{cluster}/topic/{topic}", self._topic),
-            ("v3/kafka/{cluster}/topic/{topic}/consumers", self._topic_consumers),
-            ("v3/kafka/{cluster}/consumer", self._consumers),
-            ("v3/kafka/{cluster}/consumer/{consumer}", self._consumer),
-            ("v3/kafka/{cluster}/consumer/{consumer}/status", self._consumer_status),
-            ("v3/kafka/{cluster}/consumer/{consumer}/lag", self._consumer_lag),
-            ("v3/config", self._config),
-            ("v3/config/{kind}", self._config_list),
-            ("v3/config/{kind}/{name}", self._config_detail),
-            ("v3/admin/loglevel", self._log_level),
-            ("v3/alerts", self._alerts),
+        rows: list[tuple[str, str, Handler]] = [
+            ("GET", "/burrow/admin", self._admin),
+            ("GET", "/burrow/admin/ready", self._ready),
+            ("GET", "/metrics", self._metrics),
+            ("GET", "/v3/kafka", self._clusters),
+            ("GET", "/v3/kafka/{cluster}", self._cluster),
+            ("GET", "/v3/kafka/{cluster}/topic", self._topics),
+            ("GET", "/v3/kafka/{cluster}/topic/{topic}", self._topic),
+            ("GET", "/v3/kafka/{cluster}/topic/{topic}/consumers", self._topic_consumers),
+            ("GET", "/v3/kafka/{cluster}/consumer", self._consumers),
+            ("GET", "/v3/kafka/{cluster}/consumer/{consumer}", self._consumer),
+            ("GET", "/v3/kafka/{cluster}/consumer/{consumer}/status", self._consumer_status),
+            ("GET", "/v3/kafka/{cluster}/consumer/{consumer}/lag", self._consumer_lag),
+            ("GET", "/v3/config", self._config),
+            ("GET", "/v3/config/{kind}", self._config_list),
+            ("GET", "/v3/config/{kind}/{name}", self._config_detail),
+            ("GET", "/v3/admin/loglevel", self._log_level),
+            ("GET", "/v3/alerts", self._alerts),
+            ("DELETE", "/v3/kafka/{cluster}/consumer/{consumer}", self._delete_consumer),
+            ("POST", "/v3/admin/loglevel", self._set_log_level),
         ]
-        self.routes: dict[str, list[tuple[tuple[str, ...], Handler]]] = {
-            "GET": [(tuple(pattern.split("/")), handler) for pattern, handler in get],
-            "DELETE": [(("v3", "kafka", "{cluster}", "consumer", "{consumer}"), self._delete_consumer)],
-            "POST": [(("v3", "admin", "loglevel"), self._set_log_level)],
-        }
+        self.table = RouteTable(rows)
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        request = Request(scope, receive)
-        path = scope.get("path", "")
-        try:
-            answer = await self._answer(request, path)
-        except HttpError as refusal:
-            body = {"error": True, "message": refusal.message, "request": self._request_info(path)}
-            answer = _json(body, refusal.status)
-        except ClientDisconnect:  # disconnected, or timed out
-            return
-        answer.headers["x-content-type-options"] = "nosniff"
-        answer.headers["cache-control"] = "no-store"
-        await answer(scope, receive, send)
-
-    async def _answer(self, request: Request, path: str) -> Response:
+    async def answer(self, request: Request) -> Response:
         self._check_host(request)
-        segments = _segments(request.scope.get("raw_path") or path.encode())
-        method = "GET" if request.method == "HEAD" else request.method
-        for pattern, handler in self.routes.get(method, ()):
-            names = _match(pattern, segments)
-            if names is not None:
-                if method != "GET":
-                    self._check_origin(request)
-                return await handler(HttpCall(request, path, names))
-        if any(_match(pattern, segments) is not None for routes in self.routes.values() for pattern, _ in routes):
-            raise HttpError(405, "method not allowed")
-        return _json({"error": True, "message": "invalid request type", "result": {}}, 404)  # Burrow's format
+        try:
+            segments = path_segments(raw_path(request).strip(b"/"))
+        except UnicodeDecodeError:
+            raise HttpError(400, "the path is not valid UTF-8") from None
+        found = self.table.find(request.method, segments)
+        if found.target is None:
+            if found.allowed_methods:
+                raise HttpError(405, "method not allowed")
+            return _json({"error": True, "message": "invalid request type", "result": {}}, 404)  # Burrow's format
+        if request.method not in ("GET", "HEAD") and is_foreign_origin(
+            request.headers.get("origin"), request.headers["host"]
+        ):
+            raise HttpError(403, "pages of another origin may not change anything")
+        return await found.target(HttpCall(request, request.scope["path"], found.parameters))
+
+    def error_response(self, request: Request, problem: HttpError) -> Response:
+        info = self._request_info(request.scope["path"])
+        return _json({"error": True, "message": problem.message, "request": info}, problem.status)
 
     # ---- health and metrics
 
@@ -273,8 +255,9 @@ class MonitorApp:
         return self._success(call, "log level returned", level=_level_name())
 
     async def _set_log_level(self, call: HttpCall) -> Response:
+        data = await read_body(call.request, BODY_BYTES_MAX, _body_too_large)
         try:
-            body = msgspec.json.decode(await _body(call.request))
+            body = msgspec.json.decode(data)
             wanted = body["level"]
             level = LOG_LEVELS[wanted.lower()]
         except KeyError:
@@ -326,66 +309,19 @@ class MonitorApp:
 
     def _check_host(self, request: Request) -> None:
         given = request.headers.getlist("host")
-        host = _host_name(given[0]) if len(given) == 1 else None
-        if host is None:
+        if len(given) != 1 or not host_name(given[0]):
             raise HttpError(400, "the request needs one Host header")
-        if "*" not in self.hosts and host not in self.hosts:
+        if not self.hosts.allows(given[0]):
             raise HttpError(421, "this host is not served here; name it with --allow-host")
 
-    def _check_origin(self, request: Request) -> None:
-        origin = request.headers.get("origin")
-        if origin is not None and _host_and_port(origin) != request.headers["host"].lower():
-            raise HttpError(403, "pages of another origin may not change anything")
 
-
-def _segments(raw_path: bytes) -> list[str]:
-    """The segments of a path, decoded one by one. Raises Refusal."""
-    parts = raw_path.strip(b"/").split(b"/", SEGMENTS_MAX)
-    try:
-        return [unquote_to_bytes(part).decode() for part in parts]
-    except UnicodeDecodeError:
-        raise HttpError(400, "the path is not valid UTF-8") from None
-
-
-def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
-    if len(pattern) != len(segments):
-        return None
-    names = {}
-    for wanted, given in zip(pattern, segments, strict=True):
-        if wanted.startswith("{"):
-            names[wanted[1:-1]] = given
-        elif wanted != given:
-            return None
-    return names
-
-
-def _host_name(given: str) -> str | None:
-    try:
-        return urlsplit(f"//{given}").hostname
-    except ValueError:
-        return None
-
-
-def _host_and_port(origin: str) -> str:
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return ""
+def _body_too_large() -> HttpError:
+    return HttpError(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
 
 
 def _level_name() -> str:
     level = logging.getLogger(LOGGER).getEffectiveLevel()
     return LEVEL_NAMES.get(level) or logging.getLevelName(level).lower()
-
-
-async def _body(request: Request) -> bytes:
-    """A small body. Raises Refusal."""
-    found = bytearray()
-    async for piece in request.stream():
-        found += piece
-        if len(found) > BODY_BYTES_MAX:
-            raise HttpError(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
-    return bytes(found)
 
 
 def _json(body: object, status: int = 200) -> Response:

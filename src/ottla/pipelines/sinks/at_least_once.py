@@ -52,7 +52,7 @@ class ProcessProducer:
         self.producer = make_producer({**settings, "on_delivery": self._on_delivery})
 
     def __repr__(self) -> str:
-        return f"Plain(process {self.pid}, {len(self.producer)} waiting, {len(self.errors)} errors)"
+        return f"ProcessProducer(process {self.pid}, {len(self.producer)} waiting, {len(self.errors)} errors)"
 
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None and len(self.errors) < ERRORS_MAX:

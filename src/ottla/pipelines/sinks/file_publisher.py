@@ -94,7 +94,7 @@ class TransactionalPublisher:
         self._process = 0
 
     def __repr__(self) -> str:
-        return f"Publisher({len(self._pool)} producers, process {self._process})"
+        return f"TransactionalPublisher({len(self._pool)} producers, process {self._process})"
 
     def publish(self, settings: PublisherSettings, work: PublishTask, batches: Batches) -> PublishResult:
         """Raises SinkError if all attempts fail."""

@@ -65,7 +65,7 @@ class RecordSender:
         self._partitions: dict[str, int] = {}  # partition counts of topics for rows with an explicit partition
 
     def __repr__(self) -> str:
-        return f"Sending({self.target.topic}, {self.rows} rows, {self.dead_lettered} refused)"
+        return f"RecordSender({self.target.topic}, {self.rows} rows, {self.dead_lettered} refused)"
 
     def send(self, batch: Any) -> None:
         """Raises SinkError for an oversized row without a dead-letter topic; never BufferError."""

@@ -74,7 +74,7 @@ class SqlAlchemySession:
         self._last_batch: LastBatch | None = None
 
     def __repr__(self) -> str:
-        return f"AnyDatabaseSession({'open' if self._connection else 'closed'})"
+        return f"SqlAlchemySession({'open' if self._connection else 'closed'})"
 
     def __enter__(self) -> Self:
         import sqlalchemy as sa  # noqa: PLC0415 (installed where it is used)

@@ -132,7 +132,7 @@ class KeyHistory:
         self.last_ms = last_ms
 
     def __repr__(self) -> str:
-        return f"Memory({len(self.slots)} slots, last {self.last_ms})"
+        return f"KeyHistory({len(self.slots)} slots, last {self.last_ms})"
 
     def judge(self, instant: int, value: float | None) -> Score:
         """Must be called in time order."""

@@ -43,7 +43,7 @@ class JoinSides:
         self.ours, self.theirs, self.pairs = ours, theirs, keys
 
     def __repr__(self) -> str:
-        return f"Sides({', '.join(self.our_names)} | {', '.join(self.their_names)})"
+        return f"JoinSides({', '.join(self.our_names)} | {', '.join(self.their_names)})"
 
     def rows(self, our_time: str, their_time: str, delay_ms: int) -> DataFrame:
         mine = self.ours.select(

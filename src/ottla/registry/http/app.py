@@ -15,43 +15,41 @@ with the best quality. An invalid header is answered with 400.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
-from collections.abc import Awaitable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from typing import Any, Final, NamedTuple
-from urllib.parse import unquote_to_bytes, urlsplit
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from ottla.base.tasks import spawn_awaited
 from ottla.registry import errors
 from ottla.registry.access import Authenticator, User, denied, reads_everything
 from ottla.registry.errors import RegistryError
 from ottla.registry.forwarder import FORWARDED, NotSentError, UnknownOutcomeError
-from ottla.registry.http.requests import Call, HandlerResponse, encode, not_found, read_parameters
-from ottla.registry.http.routes import Route, find_route
+from ottla.registry.http.requests import Call, encode, not_found, read_parameters
+from ottla.registry.http.routes import ROUTE_TABLE, Route
 from ottla.registry.leadership import Forward, RawRequest, RawResponse
 from ottla.registry.registry import Registry
 from ottla.registry.subjects.schema import DEFAULT_CONTEXT, context_from, context_prefix
-
-logger = logging.getLogger(__name__)
+from ottla.web.application import HttpApp, Scope, raw_path, read_body
+from ottla.web.errors import HttpError
+from ottla.web.hosts import AllowedHosts, is_foreign_origin
+from ottla.web.routing import path_segments
 
 BODY_BYTES_MAX: Final = 4 << 20  # parsed in a few milliseconds
 DRAINED_BYTES_MAX: Final = 100 << 20
-TOO_LONG: Final = f"The body is longer than {BODY_BYTES_MAX} bytes"
-SEGMENTS_MAX: Final = 12
 LEADER_SECONDS_MAX: Final = 15.0  # a session timeout, and the election after it
 LEADER_PAUSE_SECONDS: Final = 0.1
 ANSWER_PAUSE_SECONDS: Final = 1.0
 NOT_FOUND: Final = 404
 UNAUTHORIZED: Final = 401
-AUTHENTICATE_HEADER: Final = (b"www-authenticate", b'Basic realm="schema registry"')
-LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+REALM: Final = 'Basic realm="schema registry"'
 V1: Final = "application/vnd.schemaregistry.v1+json"
 # Supported content types of bodies and responses, in order of preference.
 RESPONSE_CONTENT_TYPES: Final = (V1, "application/vnd.schemaregistry+json", "application/json")
 ACCEPTED_CONTENT_TYPES: Final = frozenset({*RESPONSE_CONTENT_TYPES, "application/octet-stream"})
 UNKNOWN_PROPERTIES_HEADER: Final = b"confluent-accept-unknown-properties"
-NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
-Scope = MutableMapping[str, Any]
 
 
 class RequestHeaders(NamedTuple):
@@ -66,98 +64,81 @@ class RequestHeaders(NamedTuple):
     authorization: str = ""
 
 
-class HttpResponse(NamedTuple):
-    """A response as sent."""
+class RegistryApp(HttpApp):
+    """The application. `hosts`: the accepted Host headers; None: any."""
 
-    status: int
-    headers: list[tuple[bytes, bytes]]
-    body: bytes
-
-
-class RegistryApp:
-    """The application. `hosts`: accepted Host names; None: any."""
+    internal_error = RegistryError(500, "Internal Server Error")
 
     def __init__(
         self,
         registry: Registry,
-        hosts: Collection[str] | None = None,
+        hosts: AllowedHosts | None = None,
         forward: Forward | None = None,
         access: Authenticator | None = None,
     ) -> None:
         self.registry = registry
-        self.hosts = None if hosts is None else {name.lower() for name in hosts} | LOCAL_HOSTS
+        self.hosts = hosts
         self.forward = forward
         self.access = access  # None: every request is allowed
 
     def __repr__(self) -> str:
         return f"<RegistryApp {self.registry}>"
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        reply = await self._reply(scope, receive)
-        if reply is not None:
-            await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
-            await send({"type": "http.response.body", "body": reply.body})
-
-    def respond_synchronously(self, scope: Scope) -> HttpResponse | None:
+    def respond_synchronously(self, scope: Scope) -> Response | None:
         """The response to a request without a body; None if the handler would have to wait."""
-        work = self._reply(scope, None)
+        work = self.reply(Request(scope))
         try:
             work.send(None)
         except StopIteration as done:
-            answer: HttpResponse | None = done.value
+            answer: Response | None = done.value
             return answer
         work.close()
         return None
 
-    async def _reply(self, scope: Scope, receive: Any) -> HttpResponse | None:
-        """None: the client has disconnected."""
-        head = _head(scope["headers"])
-        kind = V1
-        try:
-            kind = _answered(head.accept)
-            answer = await self._answer(scope, receive, head)
-        except RegistryError as problem:
-            answer = HandlerResponse({"error_code": problem.code, "message": problem.message}, problem.status)
-        except _ClientDisconnectedError:
-            return None
-        except Exception:
-            logger.exception("%s %s failed", scope["method"], scope.get("path"))
-            answer = HandlerResponse({"error_code": 500, "message": "Internal Server Error"}, 500)
-        if isinstance(answer, RawResponse):
-            return HttpResponse(answer.status, [*answer.headers, NO_SNIFFING], answer.body)
-        body = encode(answer.body)
-        length = (b"content-length", str(len(body)).encode())
-        headers = [(b"content-type", kind.encode()), length, NO_SNIFFING]
-        if answer.status == UNAUTHORIZED:
-            headers.append(AUTHENTICATE_HEADER)
-        return HttpResponse(answer.status, headers, body)
+    async def answer(self, request: Request) -> Response:
+        head = _head(request.scope["headers"])
+        kind = _answered(head.accept)
+        answer = await self._answer(request, head)
+        if not isinstance(answer, RawResponse):
+            return _response(answer, 200, kind)
+        response = Response(answer.body, answer.status)
+        response.raw_headers = list(answer.headers)
+        return response
 
-    async def _answer(self, scope: Scope, receive: Any, head: RequestHeaders) -> HandlerResponse | RawResponse:
+    def error_response(self, request: Request, problem: HttpError) -> Response:
+        assert isinstance(problem, RegistryError)
+        try:
+            kind = _answered(_head(request.scope["headers"]).accept)
+        except RegistryError:
+            kind = V1
+        response = _response({"error_code": problem.code, "message": problem.message}, problem.status, kind)
+        if problem.status == UNAUTHORIZED:
+            response.headers["WWW-Authenticate"] = REALM
+        return response
+
+    async def _answer(self, request: Request, head: RequestHeaders) -> object:
         self._check_host(head)
-        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        segments = _segments(raw_path)
-        context, segments = _context(segments)
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        found = find_route(method, segments)
-        if found.route is None:
-            raise RegistryError(405, "HTTP 405 Method Not Allowed") if found.methods else not_found()
+        context, segments = _context(path_segments(raw_path(request).rstrip(b"/"), "replace"))
+        found = ROUTE_TABLE.find(request.method, segments)
+        route = found.target
+        if route is None:
+            raise RegistryError(405, "HTTP 405 Method Not Allowed") if found.allowed_methods else not_found()
         user = await self.access.user_of(head.authorization) if self.access is not None else None
         body = b""
-        if method != "GET":
-            _check_origin(head)
-            body = await _read_body(scope, receive)
-            if body and method != "DELETE":
+        if request.method not in ("GET", "HEAD"):
+            if head.origin and is_foreign_origin(head.origin, head.host):
+                raise RegistryError(403, "Pages of other origins may not change anything")
+            body = await read_body(request, BODY_BYTES_MAX, _body_too_long, discarded_most=DRAINED_BYTES_MAX)
+            if body and request.method != "DELETE":
                 _check_content_type(head)
-        call = self._make_call(found.names, scope, body, head, context, user)
+        call = self._make_call(found.parameters, request.scope, body, head, context, user)
         if user is not None:
-            _check_rights(user, found.route, call)
+            _check_rights(user, route, call)
         if self.registry.is_current:
-            return HandlerResponse(await found.route.handler(call))
-        if found.route.is_write:
-            return await self._forward_change(found.route, call, _raw_request(scope, raw_path, body), head)
-        return await self._read_after_catch_up(found.route, call)
+            return await route.handler(call)
+        if route.is_write:
+            return await self._forward_change(route, call, _raw_request(request, body), head)
+        return await self._read_after_catch_up(route, call)
 
     def _make_call(
         self, names: Mapping[str, str], scope: Scope, body: bytes, head: RequestHeaders, context: str, user: User | None
@@ -166,23 +147,21 @@ class RegistryApp:
         sees = user.may_read if user is not None else reads_everything
         return Call(self.registry, names, parameters, body, head.accepts_unknown_properties, context, sees)
 
-    async def _read_after_catch_up(self, route: Route, call: Call) -> HandlerResponse:
+    async def _read_after_catch_up(self, route: Route, call: Call) -> object:
         """Other nodes lead, so their changes are read first. If the cluster does not answer, known data is returned."""
         if not route.is_immutable:
             await self.registry.catch_up()
-            return HandlerResponse(await route.handler(call))
+            return await route.handler(call)
         try:
-            return HandlerResponse(await route.handler(call))
+            return await route.handler(call)
         except RegistryError as problem:
             if problem.status != NOT_FOUND:
                 raise
         if not await self.registry.catch_up():
             raise errors.store_failed("Error from the backend Kafka store: it does not answer")
-        return HandlerResponse(await route.handler(call))
+        return await route.handler(call)
 
-    async def _forward_change(
-        self, route: Route, call: Call, request: RawRequest, head: RequestHeaders
-    ) -> HandlerResponse | RawResponse:
+    async def _forward_change(self, route: Route, call: Call, request: RawRequest, head: RequestHeaders) -> object:
         """The leader handles the request; if there is none, or it has just died, the next one, which
         may be this node.
         """
@@ -192,7 +171,7 @@ class RegistryApp:
         while True:
             if leadership.is_leader:
                 await self.registry.catch_up()
-                return HandlerResponse(await route.handler(call))
+                return await route.handler(call)
             if head.is_forwarded or self.forward is None:  # the sender finds the new leader in a moment
                 raise errors.no_leader()
             leader = leadership.leader_url
@@ -220,21 +199,12 @@ class RegistryApp:
                 raise UnknownOutcomeError(f"{leader}: another node became the leader before it answered")
 
     def _check_host(self, head: RequestHeaders) -> None:
-        if self.hosts is None or not head.host:
-            return
-        if _host_name(head.host) not in self.hosts:
+        if self.hosts is not None and head.host and not self.hosts.allows(head.host):
             raise RegistryError(403, "This registry does not serve this host name: see --allow-host")
 
 
-def _host_name(host: str) -> str:
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
-
-
-class _ClientDisconnectedError(Exception):
-    """The client has disconnected."""
+def _response(body: object, status: int, kind: str) -> Response:
+    return Response(encode(body), status, {"content-type": kind})
 
 
 def _head(headers: Sequence[tuple[bytes, bytes]]) -> RequestHeaders:
@@ -261,7 +231,7 @@ def _head(headers: Sequence[tuple[bytes, bytes]]) -> RequestHeaders:
 def _check_rights(user: User, route: Route, call: Call) -> None:
     """Checks the subject in the path; handlers filter lists."""
     subjects: tuple[str | None, ...]
-    if route.is_write and route.path[0] == "mode":
+    if route.is_write and route.path.startswith("/mode"):
         subjects = (None,)  # in mode IMPORT a subject takes IDs of its whole context
     elif "subject" in call.names:
         subjects = (call.named_subject, call.subject)  # an alias, and its target
@@ -278,10 +248,10 @@ def _not_forwarded(trouble: str) -> RegistryError:
     return errors.forwarding_failed(f"Error while forwarding the request to the leader {trouble}")
 
 
-def _raw_request(scope: Scope, raw_path: bytes, body: bytes) -> RawRequest:
-    query: bytes = scope.get("query_string", b"")
-    target = raw_path + (b"?" + query if query else b"")
-    return RawRequest(scope["method"], target.decode("latin-1"), scope["headers"], body)
+def _raw_request(request: Request, body: bytes) -> RawRequest:
+    query: bytes = request.scope.get("query_string", b"")
+    target = raw_path(request) + (b"?" + query if query else b"")
+    return RawRequest(request.method, target.decode("latin-1"), request.scope["headers"], body)
 
 
 def _answered(accept: str) -> str:
@@ -294,24 +264,14 @@ def _answered(accept: str) -> str:
     return kind
 
 
+def _body_too_long() -> RegistryError:
+    return RegistryError(413, f"The body is longer than {BODY_BYTES_MAX} bytes")
+
+
 def _check_content_type(head: RequestHeaders) -> None:
     kind = head.content_type.partition(";")[0].strip().lower()
     if kind and kind not in ACCEPTED_CONTENT_TYPES:
         raise RegistryError(415, "HTTP 415 Unsupported Media Type")
-
-
-def _check_origin(head: RequestHeaders) -> None:
-    if head.origin and head.origin.partition("://")[2] != head.host:
-        raise RegistryError(403, "Pages of other origins may not change anything")
-
-
-def _segments(raw_path: bytes) -> list[str]:
-    parts = raw_path.partition(b"?")[0].split(b"/")
-    if len(parts) > SEGMENTS_MAX:
-        raise not_found()
-    while parts and not parts[-1]:
-        parts.pop()
-    return [unquote_to_bytes(part).decode("utf-8", "replace") for part in parts[1:]]
 
 
 def _context(segments: list[str]) -> tuple[str, list[str]]:
@@ -323,32 +283,6 @@ def _context(segments: list[str]) -> tuple[str, list[str]]:
     except ValueError as problem:
         raise RegistryError(400, str(problem)) from None
     return "" if context == DEFAULT_CONTEXT else context_prefix(context), segments[2:]
-
-
-async def _read_body(scope: Scope, receive: Any) -> bytes:
-    """The body. The rest of an oversized one is discarded, because a client that is still sending does not read the
-    response.
-    """
-    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    length = int(announced) if announced.isdigit() and len(announced) < 20 else 0
-    if length > DRAINED_BYTES_MAX:
-        raise RegistryError(413, TOO_LONG)
-    parts: list[bytes] = []
-    length = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise _ClientDisconnectedError
-        part: bytes = message.get("body", b"")
-        length += len(part)
-        if length <= BODY_BYTES_MAX:
-            parts.append(part)
-        else:
-            parts.clear()
-        if length > DRAINED_BYTES_MAX or (length > BODY_BYTES_MAX and not message.get("more_body")):
-            raise RegistryError(413, TOO_LONG)
-        if not message.get("more_body"):
-            return b"".join(parts)
 
 
 # ---- content negotiation

@@ -14,10 +14,11 @@ import re
 from typing import Any, Final
 
 import h11
+from starlette.responses import Response
 
-from ottla.operations.http_connections import TimeoutProtocol
-from ottla.registry.http.app import HttpResponse, RegistryApp
+from ottla.registry.http.app import RegistryApp
 from ottla.registry.subjects.state import RegistryState
+from ottla.web.connections import TimeoutProtocol
 
 REQUEST_BYTES_MAX: Final = 4_096
 CACHED_MAX: Final = 1_000
@@ -61,7 +62,7 @@ class FastPath:
             return found
         scope = read_scope(request)
         reply = self.app.respond_synchronously(scope) if scope is not None else None
-        if reply is None or reply.status not in REASONS:
+        if reply is None or reply.status_code not in REASONS:
             return None
         found = _encode_response(reply)
         if len(found) <= CACHED_BYTES_MAX:
@@ -135,7 +136,7 @@ def read_scope(request: bytes) -> dict[str, Any] | None:
     }
 
 
-def _encode_response(reply: HttpResponse) -> bytes:
-    head = b"HTTP/1.1 %d %b\r\n" % (reply.status, REASONS[reply.status])
-    headers = b"".join(b"%b: %b\r\n" % header for header in reply.headers)
+def _encode_response(reply: Response) -> bytes:
+    head = b"HTTP/1.1 %d %b\r\n" % (reply.status_code, REASONS[reply.status_code])
+    headers = b"".join(b"%b: %b\r\n" % header for header in reply.raw_headers)
     return head + b"\0" + headers + b"\r\n" + reply.body

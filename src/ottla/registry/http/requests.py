@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -21,13 +21,6 @@ from ottla.registry.subjects.settings import resolve_alias
 
 PARAMETERS_MAX: Final = 50
 LATEST: Final = -1
-
-
-class HandlerResponse(NamedTuple):
-    """A response; a bytes `body` is sent as it is, anything else as JSON."""
-
-    body: object
-    status: int = 200
 
 
 @dataclass(frozen=True, slots=True)

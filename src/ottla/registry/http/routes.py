@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla import __version__
 from ottla.registry.http import schemas, settings, subjects
 from ottla.registry.http.requests import Call, Handler
+from ottla.web.routing import RouteTable
 
 API_VERSION: Final = "7.9.0"  # the version of Confluent's registry whose responses these are
 
@@ -29,84 +29,48 @@ class Route(NamedTuple):
     """A route; `path` has words, and parameter names in braces."""
 
     method: str
-    path: tuple[str, ...]
+    path: str
     handler: Handler
     is_write: bool = False
     is_immutable: bool = False  # a successful response never changes
 
 
-def _route(method: str, path: str, handler: Handler, *, is_change: bool = False, is_stable: bool = False) -> Route:
-    return Route(method, tuple(part for part in path.split("/") if part), handler, is_change, is_stable)
-
-
 ROUTES: Final = (
-    _route("GET", "/", root, is_stable=True),
-    _route("GET", "/v1/metadata/id", cluster, is_stable=True),
-    _route("GET", "/v1/metadata/version", version, is_stable=True),
-    _route("GET", "/contexts", schemas.contexts),
-    _route("GET", "/schemas", schemas.list_schemas),
-    _route("GET", "/schemas/types", schemas.types, is_stable=True),
-    _route("GET", "/schemas/ids/{id}", schemas.by_id, is_stable=True),
-    _route("GET", "/schemas/ids/{id}/schema", schemas.text_by_id, is_stable=True),
-    _route("GET", "/schemas/ids/{id}/subjects", schemas.subjects_by_id),
-    _route("GET", "/schemas/ids/{id}/versions", schemas.versions_by_id),
-    _route("GET", "/schemas/guids/{guid}", schemas.by_guid, is_stable=True),
-    _route("GET", "/schemas/guids/{guid}/ids", schemas.ids_by_guid),
-    _route("GET", "/subjects", subjects.list_subjects),
-    _route("POST", "/subjects/{subject}", subjects.look_up),
-    _route("DELETE", "/subjects/{subject}", subjects.delete_subject, is_change=True),
-    _route("GET", "/subjects/{subject}/metadata", subjects.latest_with_metadata),
-    _route("GET", "/subjects/{subject}/versions", subjects.list_versions),
-    _route("POST", "/subjects/{subject}/versions", subjects.register, is_change=True),
-    _route("GET", "/subjects/{subject}/versions/{version}", subjects.get_version),
-    _route("DELETE", "/subjects/{subject}/versions/{version}", subjects.delete_version, is_change=True),
-    _route("GET", "/subjects/{subject}/versions/{version}/schema", subjects.get_text),
-    _route("GET", "/subjects/{subject}/versions/{version}/referencedby", subjects.referenced_by),
-    _route("POST", "/compatibility/subjects/{subject}/versions", subjects.check_with_all),
-    _route("POST", "/compatibility/subjects/{subject}/versions/{version}", subjects.check_with_version),
-    _route("GET", "/config", settings.get_config),
-    _route("PUT", "/config", settings.set_config, is_change=True),
-    _route("DELETE", "/config", settings.delete_config, is_change=True),
-    _route("GET", "/config/{subject}", settings.get_config),
-    _route("PUT", "/config/{subject}", settings.set_config, is_change=True),
-    _route("DELETE", "/config/{subject}", settings.delete_config, is_change=True),
-    _route("GET", "/mode", settings.get_mode),
-    _route("PUT", "/mode", settings.set_mode, is_change=True),
-    _route("DELETE", "/mode", settings.delete_mode, is_change=True),
-    _route("GET", "/mode/{subject}", settings.get_mode),
-    _route("PUT", "/mode/{subject}", settings.set_mode, is_change=True),
-    _route("DELETE", "/mode/{subject}", settings.delete_mode, is_change=True),
+    Route("GET", "/", root, is_immutable=True),
+    Route("GET", "/v1/metadata/id", cluster, is_immutable=True),
+    Route("GET", "/v1/metadata/version", version, is_immutable=True),
+    Route("GET", "/contexts", schemas.contexts),
+    Route("GET", "/schemas", schemas.list_schemas),
+    Route("GET", "/schemas/types", schemas.types, is_immutable=True),
+    Route("GET", "/schemas/ids/{id}", schemas.by_id, is_immutable=True),
+    Route("GET", "/schemas/ids/{id}/schema", schemas.text_by_id, is_immutable=True),
+    Route("GET", "/schemas/ids/{id}/subjects", schemas.subjects_by_id),
+    Route("GET", "/schemas/ids/{id}/versions", schemas.versions_by_id),
+    Route("GET", "/schemas/guids/{guid}", schemas.by_guid, is_immutable=True),
+    Route("GET", "/schemas/guids/{guid}/ids", schemas.ids_by_guid),
+    Route("GET", "/subjects", subjects.list_subjects),
+    Route("POST", "/subjects/{subject}", subjects.look_up),
+    Route("DELETE", "/subjects/{subject}", subjects.delete_subject, is_write=True),
+    Route("GET", "/subjects/{subject}/metadata", subjects.latest_with_metadata),
+    Route("GET", "/subjects/{subject}/versions", subjects.list_versions),
+    Route("POST", "/subjects/{subject}/versions", subjects.register, is_write=True),
+    Route("GET", "/subjects/{subject}/versions/{version}", subjects.get_version),
+    Route("DELETE", "/subjects/{subject}/versions/{version}", subjects.delete_version, is_write=True),
+    Route("GET", "/subjects/{subject}/versions/{version}/schema", subjects.get_text),
+    Route("GET", "/subjects/{subject}/versions/{version}/referencedby", subjects.referenced_by),
+    Route("POST", "/compatibility/subjects/{subject}/versions", subjects.check_with_all),
+    Route("POST", "/compatibility/subjects/{subject}/versions/{version}", subjects.check_with_version),
+    Route("GET", "/config", settings.get_config),
+    Route("PUT", "/config", settings.set_config, is_write=True),
+    Route("DELETE", "/config", settings.delete_config, is_write=True),
+    Route("GET", "/config/{subject}", settings.get_config),
+    Route("PUT", "/config/{subject}", settings.set_config, is_write=True),
+    Route("DELETE", "/config/{subject}", settings.delete_config, is_write=True),
+    Route("GET", "/mode", settings.get_mode),
+    Route("PUT", "/mode", settings.set_mode, is_write=True),
+    Route("DELETE", "/mode", settings.delete_mode, is_write=True),
+    Route("GET", "/mode/{subject}", settings.get_mode),
+    Route("PUT", "/mode/{subject}", settings.set_mode, is_write=True),
+    Route("DELETE", "/mode/{subject}", settings.delete_mode, is_write=True),
 )
-_BY_LENGTH: Final[dict[int, list[Route]]] = {}
-for _each in ROUTES:
-    _BY_LENGTH.setdefault(len(_each.path), []).append(_each)
-
-
-class Found(NamedTuple):
-    """A matched route; `methods` are those of the path if the method does not match."""
-
-    route: Route | None
-    names: Mapping[str, str]
-    methods: Sequence[str] = ()
-
-
-def find_route(method: str, segments: Sequence[str]) -> Found:
-    methods = []
-    for route in _BY_LENGTH.get(len(segments), ()):
-        names = _match(route.path, segments)
-        if names is None:
-            continue
-        if route.method == method:
-            return Found(route, names)
-        methods.append(route.method)
-    return Found(None, {}, methods)
-
-
-def _match(path: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
-    names: dict[str, str] = {}
-    for part, segment in zip(path, segments, strict=True):
-        if part[0] == "{":
-            names[part[1:-1]] = segment
-        elif part != segment:
-            return None
-    return names
+ROUTE_TABLE: Final = RouteTable((route.method, route.path, route) for route in ROUTES)

@@ -37,7 +37,6 @@ class Claims(NamedTuple):
 
     subject: str
     expires_ms: int
-    scopes: frozenset[str]
 
 
 class KeyLookup(Protocol):
@@ -125,11 +124,10 @@ def validate_claims(claims: Mapping[str, Any], wanted: TokenRequirements) -> Cla
     expires = claims.get("exp")
     if isinstance(expires, bool) or not isinstance(expires, int | float):
         raise TokenError("the claim exp is not a time")
-    scopes = scopes_of(claims.get(wanted.scope_claim))
-    missing = wanted.scopes - scopes
+    missing = wanted.scopes - scopes_of(claims.get(wanted.scope_claim))
     if missing:
         raise TokenError(f"the scope lacks {', '.join(sorted(missing))}")
-    return Claims(subject.strip(), int(expires * 1000), scopes)
+    return Claims(subject.strip(), int(expires * 1000))
 
 
 def scopes_of(value: object) -> frozenset[str]:

@@ -105,6 +105,7 @@ export const patterns = {
   "{0} partitions are already moving ({1}): wait for them, or cancel them": "{0} 个分区正在迁移（{1}）：请等待或取消",
   "{0} searches are running: stop one, or wait": "已有 {0} 个搜索在运行：请停止一个或等待",
   "{0} streams are open already": "已打开 {0} 个事件流",
+  "{0} test messages are being sent: wait": "正在发送 {0} 条测试消息：请等待",
   "{0} tests are running: wait": "已有 {0} 个测试在运行：请等待",
   "{0} {1} is not a whole number": "{0} {1} 不是整数",
   "{0}: make a new plan": "{0}：请重新制定计划",

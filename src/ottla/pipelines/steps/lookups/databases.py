@@ -109,7 +109,7 @@ class SqliteLookup:
         self._open: sqlite3.Connection | None = None
 
     def __repr__(self) -> str:
-        return f"SqlitePlace({self._database.display_name})"
+        return f"SqliteLookup({self._database.display_name})"
 
     def lookup(self, key: Key) -> Row | None:
         try:
@@ -144,7 +144,7 @@ class PostgresLookup:
         self._query = for_psycopg(database.query)
 
     def __repr__(self) -> str:
-        return f"PostgresPlace({'open' if self._open else 'closed'})"
+        return f"PostgresLookup({'open' if self._open else 'closed'})"
 
     def lookup(self, key: Key) -> Row | None:
         import psycopg  # # noqa: PLC0415 (optional dependency)
@@ -182,7 +182,7 @@ class SqlAlchemyLookup:
         self._open: Any = None
 
     def __repr__(self) -> str:
-        return f"AnyPlace({'open' if self._open else 'closed'})"
+        return f"SqlAlchemyLookup({'open' if self._open else 'closed'})"
 
     def lookup(self, key: Key) -> Row | None:
         import sqlalchemy as sa  # # noqa: PLC0415 (optional dependency)

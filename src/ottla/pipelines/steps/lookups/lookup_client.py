@@ -194,7 +194,7 @@ class LookupClient:
             self.connections.put(question.address.connect())
 
     def __repr__(self) -> str:
-        return f"Client({self.settings.address.display_name}, {self.cache})"
+        return f"LookupClient({self.settings.address.display_name}, {self.cache})"
 
     def answers(self, keys: Iterable[Key]) -> dict[Key, Answer]:
         """One answer per distinct key; a key that contains null has none."""

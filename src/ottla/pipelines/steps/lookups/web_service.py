@@ -52,7 +52,7 @@ class HttpLookup:
         self._open: http.client.HTTPConnection | None = None
 
     def __repr__(self) -> str:
-        return f"WebPlace({self._address.display_name}, {'open' if self._open else 'closed'})"
+        return f"HttpLookup({self._address.display_name}, {'open' if self._open else 'closed'})"
 
     def lookup(self, key: Key) -> Row | None:
         target = request_target(self._address.url, key)

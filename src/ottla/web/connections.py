@@ -1,6 +1,5 @@
 """HTTP connection limits: uvicorn's h11 protocol with timeouts for slow requests and unread responses.
 
-For the console, the monitor and the registry.
 Rules:
 1. A request must be complete within REQUEST_SECONDS_MAX of its first byte; the first one of a connection within that
    time of the accept, however slowly bytes arrive. A late request is answered with 408 and the connection closed. The
@@ -16,19 +15,14 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import logging
-import socket
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection
 from typing import Any, Final
 
 import h11
-import uvicorn
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-BACKLOG: Final = 256
-HEAD_BYTES_MAX: Final = 64 << 10  # uvicorn's default
+HEAD_BYTES_MAX: Final = 64 << 10  # if the server names no limit
 REQUEST_TIMEOUT_SECONDS: Final = 10.0
 WRITE_TIMEOUT_SECONDS: Final = 30.0
 _TIMEOUT_BODY: Final = b'{"error": "TOO_LATE", "message": "the request did not come to its end within 10 s"}\r\n'
@@ -169,59 +163,3 @@ class TimeoutProtocol(H11Protocol):
 
 def _waiting_since(connection: TimeoutProtocol) -> float:
     return connection._waiting_since
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises OSError.
-
-    The protocol is explicit because asyncio sets TCP_NODELAY only then; without it a response may wait 40 ms for its
-    body.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    listener.listen(BACKLOG)
-    return listener
-
-
-# ---- a bounded server
-KEEP_ALIVE_SECONDS: Final = 30
-STOP_SECONDS_MAX: Final = 3
-HEADER_BYTES_MAX: Final = 16 << 10
-CONNECTIONS_MAX: Final = 500
-SERVER_BACKLOG: Final = 128
-
-
-class HttpServer(uvicorn.Server):
-    """A server whose event loop belongs to the caller, who also handles signals."""
-
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        return nullcontext()
-
-
-def make_server(app: Callable[..., Any]) -> HttpServer:
-    """`await make_server(app).serve([listen(host, port)])` serves until `should_exit` is set."""
-    config = uvicorn.Config(
-        app,
-        http=TimeoutProtocol,
-        ws="none",
-        loop="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        backlog=SERVER_BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=STOP_SECONDS_MAX,
-        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
-    )
-    for name in ("uvicorn", "uvicorn.error"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # protocol errors are answered to the client
-    return HttpServer(config)

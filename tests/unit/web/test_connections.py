@@ -11,13 +11,13 @@ from tests.virtual_time import run
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from ottla.operations.http_connections import (
+from ottla.web.connections import (
     REQUEST_TIMEOUT_SECONDS,
     TIMEOUT_RESPONSE,
     WRITE_TIMEOUT_SECONDS,
     TimeoutProtocol,
-    listen,
 )
+from ottla.web.server import listen
 
 KEEP_ALIVE_SECONDS = 30
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
