@@ -44,6 +44,11 @@ class Argument:
         return f"<Argument {self._names}>"
 
 
+def flag(*names: str, **details: Any) -> Argument:
+    """An option without a value: True if it is given."""
+    return Argument(*names, action="store_true", **details)
+
+
 class OneOf:
     """Arguments that exclude each other; with `is_required` one of them must be given."""
 

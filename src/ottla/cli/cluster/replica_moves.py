@@ -14,7 +14,7 @@ from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.broker_loads import DISK, IN, OUT, BalanceGoals, BrokerFigures, figures_of, skew
 from ottla.base.text import format_count
-from ottla.cli.arguments import Argument, OneOf, positive
+from ottla.cli.arguments import Argument, OneOf, flag, positive
 from ottla.cli.reports.reassignment_progress import ProgressLine
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, print_line, warn
@@ -38,7 +38,7 @@ UNBOUNDED = 10**9
 
 # The options that all these commands share.
 MOVE_ARGUMENTS: Final = (
-    Argument("--dry-run", action="store_true", help="show the plan, and move nothing"),
+    flag("--dry-run", help="show the plan, and move nothing"),
     Argument("--output", "-o", metavar="FILE", help="with --dry-run: write the plan in Kafka's form"),
     OneOf(
         Argument(
@@ -48,7 +48,7 @@ MOVE_ARGUMENTS: Final = (
             default=THROTTLE,
             help=f"most bytes a second that a broker copies (default: {THROTTLE})",
         ),
-        Argument("--no-throttle", action="store_true", help="do not limit the speed"),
+        flag("--no-throttle", help="do not limit the speed"),
     ),
     Argument(
         "--at-once",
@@ -67,8 +67,8 @@ MOVE_ARGUMENTS: Final = (
         "--disk-mark", type=positive, metavar="PERCENT", default=85, help="how full a disk may become (default: 85)"
     ),
     OneOf(
-        Argument("--cancel", action="store_true", help="cancel the moves that this command started"),
-        Argument("--rollback", action="store_true", help="move everything back to where it was before"),
+        flag("--cancel", help="cancel the moves that this command started"),
+        flag("--rollback", help="move everything back to where it was before"),
     ),
     Argument("--state", metavar="DIR", help="folder of journals (default: ~/.local/state/ottla/moves)"),
 )

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from ottla.cli.arguments import Argument, Command, duration
+from ottla.cli.arguments import Argument, Command, duration, flag
 from ottla.cli.reports.broker_screen import duration_text as span
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import (
@@ -83,16 +83,12 @@ COMMAND: Final = Command(
     run,
     Argument("--command", metavar="COMMAND", help="restarts one broker; {id}, {host}, {port} and {rack} are filled in"),
     Argument("--brokers", type=_ids, default=(), metavar="1,2", help="restart only these brokers"),
-    Argument("--dry-run", action="store_true", help="print the order, the commands and possible obstacles"),
-    Argument("--continue", action="store_true", dest="is_continued", help="resume the roll that stopped"),
-    Argument("--anew", action="store_true", help="discard a stopped roll and start with all brokers"),
+    flag("--dry-run", help="print the order, the commands and possible obstacles"),
+    flag("--continue", dest="is_continued", help="resume the roll that stopped"),
+    flag("--anew", help="discard a stopped roll and start with all brokers"),
     Argument("--wait", type=duration, default=600_000, metavar="TIME", help="limit of a wait (default: 10m)"),
     Argument("--timeout", type=duration, default=300_000, metavar="TIME", help="limit of the command (default: 5m)"),
-    Argument(
-        "--allow-interruption",
-        action="store_true",
-        help="also restart brokers without which some partitions cannot be written",
-    ),
+    flag("--allow-interruption", help="also restart brokers without which some partitions cannot be written"),
     Argument("--state", type=Path, metavar="FILE", help="file that stores the progress of the roll"),
     examples=EXAMPLES,
 )

@@ -13,7 +13,7 @@ from ottla.base.security import (
     Permission,
     pascal_name,
 )
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import UsageError, print_line
@@ -70,22 +70,22 @@ RESOURCE_ARGUMENTS: Final = (
         Argument(f"--{name}", action="append", default=[], metavar="NAME", help="a resource; *: all of its kind")
         for name in RESOURCES
     ),
-    Argument("--cluster", action="store_true", help="the cluster as a resource"),
-    Argument("--prefixed", action="store_true", help="names are beginnings of names"),
+    flag("--cluster", help="the cluster as a resource"),
+    flag("--prefixed", help="names are beginnings of names"),
 )
 RULE_ARGUMENTS: Final = (
     Argument("--allow", action="append", default=[], metavar="PRINCIPAL", help="principal to allow"),
     Argument("--deny", action="append", default=[], metavar="PRINCIPAL", help="principal to deny"),
     Argument("--operation", action="append", default=[], metavar="NAME[,NAME]", help="operations; default: all"),
     Argument("--host", action="append", default=[], metavar="ADDRESS", help="from where; default: anywhere"),
-    Argument("--producer", action="store_true", help="the operations of a producer"),
-    Argument("--consumer", action="store_true", help="the operations of a consumer"),
+    flag("--producer", help="the operations of a producer"),
+    flag("--consumer", help="the operations of a consumer"),
     *RESOURCE_ARGUMENTS,
 )
 
 
 def _parser() -> Parser:
-    as_json = Argument("--json", action="store_true", help="print JSON")
+    as_json = flag("--json", help="print JSON")
     return Parser(
         prog="ottla acls",
         description="Manage access rules (ACLs).",
@@ -119,7 +119,7 @@ def _parser() -> Parser:
                 "suggest rules from the denials that permissive mode has logged",
                 _suggest,
                 Argument("file", metavar="FILE", help="a kafka-authorizer.log"),
-                Argument("--denied", action="store_true", help="use actual denials instead"),
+                flag("--denied", help="use actual denials instead"),
                 as_json,
                 has_shared=False,
                 examples=EXAMPLES,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from ottla.base.text import escape_json
-from ottla.cli.arguments import CONNECTION, Argument, OneOf, Parser, positive
+from ottla.cli.arguments import CONNECTION, Argument, OneOf, Parser, flag, positive
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, is_terminal, print_line, warn
@@ -81,7 +81,7 @@ def _parser() -> Parser:
                 metavar="N",
                 help=f"between two readings of metrics ({SECONDS})",
             ),
-            Argument("--json", action="store_true", help="one JSON document"),
+            flag("--json", help="one JSON document"),
         ),
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, flag
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.cluster_file.document import cluster_text, hidden_notes, read_cluster_file
 from ottla.cli.cluster_file.policy_document import (
@@ -83,20 +83,12 @@ def _parser() -> Parser:
             *CONNECTION,
             REGISTRY,
             Argument("file", nargs="?", metavar="FILE", help="the wanted state of the cluster; -: standard input"),
-            Argument("--export", action="store_true", help="print the current state of the cluster, without secrets"),
-            Argument(
-                "--dry-run",
-                action="store_true",
-                help="only print the changes: exit code 3 if there are any, 1 if they are impossible",
-            ),
-            Argument(
-                "--prune", action="store_true", help="remove what is not in the file, within the sections of the file"
-            ),
-            Argument("--yes", "-y", action="store_true", help="remove without confirmation"),
-            Argument(
-                "--set-passwords", action="store_true", help="also set existing secrets, which cannot be compared"
-            ),
-            Argument("--json", action="store_true", help="print JSON"),
+            flag("--export", help="print the current state of the cluster, without secrets"),
+            flag("--dry-run", help="only print the changes: exit code 3 if there are any, 1 if they are impossible"),
+            flag("--prune", help="remove what is not in the file, within the sections of the file"),
+            flag("--yes", "-y", help="remove without confirmation"),
+            flag("--set-passwords", help="also set existing secrets, which cannot be compared"),
+            flag("--json", help="print JSON"),
         ),
     )
 

@@ -19,7 +19,7 @@ from ottla.base.errors import Error
 from ottla.base.names import AUDIT_TOPIC
 from ottla.base.security import SEPARATOR
 from ottla.base.text import escape_cell
-from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, closest_match
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, closest_match, flag
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.records.console_consumer import EARLIEST, LATEST, ConsumePlan, Sink, consumer_settings, read_and_print
 from ottla.cli.records.formatters import Message
@@ -98,8 +98,8 @@ def _parser() -> Parser:
             ),
             Argument("--topic", metavar="NAME", help="only events about this topic; accepts patterns"),
             Argument("--since", metavar="TIME", help="30m, 12h, 7d, or a date such as 2026-11-15T08:00:00"),
-            Argument("--follow", "-f", action="store_true", help="also print new events, until Ctrl-C"),
-            Argument("--json", action="store_true", help="print the original events, one JSON object per line"),
+            flag("--follow", "-f", help="also print new events, until Ctrl-C"),
+            flag("--json", help="print the original events, one JSON object per line"),
         ),
     )
 

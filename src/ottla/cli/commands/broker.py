@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ottla.base.lazy_modules import make_lazy
-from ottla.cli.arguments import Argument, Parser, parse_pairs
+from ottla.cli.arguments import Argument, Parser, flag, parse_pairs
 from ottla.cli.processes.cluster_defaults import PROCESSES_MAX, count_or_auto_type
 from ottla.cli.terminal import ToolError, UsageError
 
@@ -72,16 +72,11 @@ def _parser() -> Parser:
                 metavar="KEY=VALUE",
                 help="wins over the file; can be repeated",
             ),
-            Argument(
+            flag(
                 "--from-environment",
-                action="store_true",
                 help="for containers: run CUSTOM_INIT_SCRIPT, then use KAFKA_... variables as settings",
             ),
-            Argument(
-                "--stop-on-eof",
-                action="store_true",
-                help="stop when stdin ends, for a program that runs a broker as its child",
-            ),
+            flag("--stop-on-eof", help="stop when stdin ends, for a program that runs a broker as its child"),
             Argument(
                 "--processes",
                 type=count_or_auto_type("processes", PROCESSES_MAX),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.base.text import format_count
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, duration, not_negative, positive
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, duration, flag, not_negative, positive
 from ottla.cli.client_settings import client_of
 from ottla.cli.cluster import roll
 from ottla.cli.cluster.replica_moves import MEASURE, MOVE_ARGUMENTS, balance_goals, run_moves
@@ -82,7 +82,7 @@ def _parser() -> Parser:
                 _maintenance,
                 Argument("id", type=not_negative, nargs="?", metavar="ID", help="the broker; without it: a list"),
                 Argument("--for", type=duration, dest="for_ms", metavar="TIME", help="how long at most: 30m, 2h"),
-                Argument("--end", action="store_true", help="the work is done: the broker leads again"),
+                flag("--end", help="the work is done: the broker leads again"),
                 examples=MAINTENANCE_EXAMPLES,
             ),
             roll.COMMAND,
@@ -114,7 +114,7 @@ def _move_commands() -> list[Command]:
             "move everything off brokers that go",
             _remove,
             brokers,
-            Argument("--unregister", action="store_true", help="also remove their registration, if they are stopped"),
+            flag("--unregister", help="also remove their registration, if they are stopped"),
             *MOVE_ARGUMENTS,
         ),
         Command(
@@ -123,7 +123,7 @@ def _move_commands() -> list[Command]:
             _change_replication_factor,
             Argument("factor", type=positive, metavar="N"),
             Argument("topics", nargs="*", metavar="TOPIC", help="default: all topics except internal ones"),
-            Argument("--internal", action="store_true", help="also internal topics such as __consumer_offsets"),
+            flag("--internal", help="also internal topics such as __consumer_offsets"),
             *MOVE_ARGUMENTS,
         ),
     ]

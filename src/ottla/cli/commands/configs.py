@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ottla.base.broker_settings import BrokerSettings, find_key
 from ottla.base.legacy_keys import nearest_key
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, parse_pairs
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag, parse_pairs
 from ottla.cli.client_settings import client_of, load_properties
 from ottla.cli.configs.config_entities import (
     BROKERS,
@@ -65,7 +65,7 @@ def _parser() -> Parser:
                 _describe,
                 kind,
                 name,
-                Argument("--all", action="store_true", help="include defaults"),
+                flag("--all", help="include defaults"),
                 examples=EXAMPLES,
             ),
             Command(

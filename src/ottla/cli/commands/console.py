@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, flag
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.commands.up import DATA, port_number
 from ottla.cli.processes.sidecars import CONSOLE_FOLDER, CONSOLE_MODULES, CONSOLE_PORT, TOKEN_VARIABLE
@@ -146,7 +146,7 @@ def _parser() -> Parser:
             Argument(
                 "--pipelines", metavar="DIR", help="state folder of pipelines (default: ~/.local/state/ottla/pipelines)"
             ),
-            Argument("--sign-in", action="store_true", help="require sign-in on this machine, too"),
+            flag("--sign-in", help="require sign-in on this machine, too"),
             Argument(
                 "--allowed-host",
                 action="append",
@@ -154,9 +154,8 @@ def _parser() -> Parser:
                 metavar="NAME",
                 help="a name that leads here; can be repeated",
             ),
-            Argument(
+            flag(
                 "--allow-private-addresses",
-                action="store_true",
                 help="allow private addresses for registries, token endpoints, metrics and alert receivers named in a "
                 "page",
             ),

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from ottla.cli.arguments import BOOTSTRAP, Argument, Parser, bootstrap_of, not_negative, parse_pairs, positive
+from ottla.cli.arguments import BOOTSTRAP, Argument, Parser, bootstrap_of, flag, not_negative, parse_pairs, positive
 from ottla.cli.client_settings import command_properties
 from ottla.cli.records.console_consumer import (
     EARLIEST,
@@ -81,13 +81,13 @@ def _parser() -> Parser:
         arguments=(
             Argument("topic", metavar="TOPIC"),
             BOOTSTRAP,
-            Argument("--from-beginning", action="store_true", help="start with the oldest record"),
+            flag("--from-beginning", help="start with the oldest record"),
             Argument("--partition", type=not_negative, metavar="N", help="read only this partition"),
             Argument("--offset", metavar="N", help="with --partition: a number, earliest or latest"),
             Argument("--group", metavar="ID", help="read as a member of this consumer group"),
             Argument("-n", "--max-messages", type=positive, metavar="N", help="stop after this number of records"),
             Argument("--timeout-ms", type=positive, metavar="MS", help="stop after this time without a record"),
-            Argument("--until-end", action="store_true", help="stop at the current end of the topic"),
+            flag("--until-end", help="stop at the current end of the topic"),
             Argument("--isolation", choices=ISOLATION, default="uncommitted", help="which transactions count"),
             Argument("--order", choices=("time",), help="sort by timestamp over all partitions before writing"),
             Argument("--memory-mb", type=positive, default=64, metavar="N", help="memory for --order (default 64)"),
@@ -95,7 +95,7 @@ def _parser() -> Parser:
             Argument("--to-partition", type=not_negative, metavar="N", help="with --to-topic (--order: default 0)"),
             Argument("--output", metavar="FILE", help="write to a file instead of standard output"),
             Argument("--show", default="", metavar="LIST", help=f"also print these: {','.join(COLUMNS)} or all"),
-            Argument("--json", action="store_true", help="one JSON object a line (short for --format json)"),
+            flag("--json", help="one JSON object a line (short for --format json)"),
             Argument("--format", choices=("text", "json"), default="text", help="how records are written"),
             *(
                 Argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ottla.base.text import escape, escape_cell
-from ottla.cli.arguments import Argument, Parser, positive
+from ottla.cli.arguments import Argument, Parser, flag, positive
 from ottla.cli.commands.up import (
     DATA,
     PORT,
@@ -91,9 +91,9 @@ def _parser() -> Parser:
             Argument("--data", default=DATA, metavar="DIR", help=f"folder for all data (default: ./{DATA})"),
             Argument("--port", type=port_number, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one"),
             Argument("--rate", type=positive, default=RATE, metavar="N", help=f"events a second ({RATE})"),
-            Argument("--fresh", action="store_true", help="discard the results of the pipeline and start again"),
-            Argument("--install", action="store_true", help="install Spark from PyPI if it is missing (about 450 MB)"),
-            Argument("--no-console", action="store_true", help="without the web console"),
+            flag("--fresh", help="discard the results of the pipeline and start again"),
+            flag("--install", help="install Spark from PyPI if it is missing (about 450 MB)"),
+            flag("--no-console", help="without the web console"),
             Argument(
                 "--console-port",
                 type=port_number,

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ottla.cli.arguments import Argument, Command, Parser
+from ottla.cli.arguments import Argument, Command, Parser, flag
 from ottla.cli.deploy.compose import compose_file, compose_files, read_compose
 from ottla.cli.deploy.deployment import Deployment
 from ottla.cli.deploy.deployment_plan import (
@@ -99,12 +99,8 @@ def _parser() -> Parser:
                 "check the files",
                 _check,
                 Argument("folder", metavar="DIR", help="a folder with files of init, as they are now"),
-                Argument(
-                    "--files-only",
-                    action="store_true",
-                    help="skip the names, ports, folders and clocks of this machine",
-                ),
-                Argument("--json", action="store_true", help="findings as one JSON document"),
+                flag("--files-only", help="skip the names, ports, folders and clocks of this machine"),
+                flag("--json", help="findings as one JSON document"),
                 allow_abbrev=False,
             ),
         ),

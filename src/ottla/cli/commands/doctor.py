@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ottla.base.compiled import is_compiled
 from ottla.base.text import escape_json, format_count
-from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, flag
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, print_line, warn
 from ottla.client.client import Client
@@ -94,8 +94,8 @@ def _parser() -> Parser:
             *CONNECTION,
             Argument("--topic", action="append", default=[], help="may this login use it? Can be repeated"),
             Argument("--group", action="append", default=[], help="may this login read as this group?"),
-            Argument("--json", action="store_true", help="findings as one JSON document"),
-            Argument("--strict", action="store_true", help="warnings count as problems for the exit code"),
+            flag("--json", help="findings as one JSON document"),
+            flag("--strict", help="warnings count as problems for the exit code"),
             Argument("--zookeeper", metavar="HOST:PORT", help="compare with the state in ZooKeeper"),
             Argument(
                 "--url",

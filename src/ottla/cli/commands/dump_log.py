@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ottla.cli.arguments import Argument, Parser, positive
+from ottla.cli.arguments import Argument, Parser, flag, positive
 from ottla.cli.log_dump import (
     SUFFIXES,
     Batch,
@@ -70,8 +70,8 @@ def _parser() -> Parser:
         examples=EXAMPLES,
         arguments=(
             Argument("paths", nargs="+", metavar="PATH", help="segment files or the folder of a partition"),
-            Argument("--records", action="store_true", help="records instead of batches"),
-            Argument("--json", action="store_true", help="records as JSON lines, in the input format of ottla produce"),
+            flag("--records", help="records instead of batches"),
+            flag("--json", help="records as JSON lines, in the input format of ottla produce"),
             Argument("--max-bytes", type=positive, metavar="N", help="read at most this much of each log"),
             Argument("--decoder", choices=sorted(DECODERS), help="decode the records of an internal topic"),
             *(

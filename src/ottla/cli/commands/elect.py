@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import CONNECTION, Argument, Parser, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Parser, flag, not_negative
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, is_terminal, warn
@@ -66,9 +66,9 @@ def _parser() -> Parser:
             ),
             Argument("--topic", metavar="TOPIC", help="only this topic"),
             Argument("--partition", type=not_negative, metavar="N", help="only this partition of the topic"),
-            Argument("--all-topic-partitions", action="store_true", help="all partitions that need it (default)"),
+            flag("--all-topic-partitions", help="all partitions that need it (default)"),
             Argument("--path-to-json-file", metavar="FILE", help="the partitions, in Kafka's form"),
-            Argument("--yes", "-y", action="store_true", help="elect unclean leaders without confirmation"),
+            flag("--yes", "-y", help="elect unclean leaders without confirmation"),
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag
 from ottla.cli.client_settings import run_action
 from ottla.cli.reports.feature_levels import METADATA, default_levels, level_text, metadata_level, parse_level
 from ottla.cli.tables import print_table
@@ -40,7 +40,7 @@ def _parser() -> Parser:
                     _update,
                     Argument("levels", nargs="*", metavar="NAME=LEVEL"),
                     Argument("--release", metavar="VERSION", help="all features at the levels of this Kafka release"),
-                    Argument("--dry-run", action="store_true", help="check, but change nothing"),
+                    flag("--dry-run", help="check, but change nothing"),
                     defaults={"operation": name},
                     examples=EXAMPLES,
                 )

@@ -10,7 +10,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.regular_expressions import topic_pattern_problem
 from ottla.base.text import escape_line
-from ottla.cli.arguments import CONNECTION, Argument, Command, OneOf, Parser, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Command, OneOf, Parser, flag, not_negative
 from ottla.cli.client_settings import run_action
 from ottla.cli.java.hash_order import partition_order
 from ottla.cli.java.times import TimeTextError, parse_duration
@@ -94,7 +94,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    yes = Argument("--yes", "-y", action="store_true", help="skip the confirmation")
+    yes = flag("--yes", "-y", help="skip the confirmation")
     return Parser(
         prog="ottla groups",
         description="Manage consumer groups.",
@@ -116,9 +116,9 @@ def _parser() -> Parser:
                 _describe,
                 Argument("groups", nargs="*", metavar="GROUP", help="default: all groups"),
                 OneOf(
-                    Argument("--members", action="store_true", help="the members and their partitions"),
-                    Argument("--state", action="store_true", help="state, coordinator and assignor"),
-                    Argument("--time", action="store_true", help="how old the first record is that was not read"),
+                    flag("--members", help="the members and their partitions"),
+                    flag("--state", help="state, coordinator and assignor"),
+                    flag("--time", help="how old the first record is that was not read"),
                 ),
             ),
             Command(
@@ -136,8 +136,8 @@ def _parser() -> Parser:
                 "set the committed offsets of a group (only printed without --execute)",
                 _reset,
                 SCENARIO_ARGUMENT,
-                Argument("--execute", action="store_true", help="do it"),
-                Argument("--export", action="store_true", help="print comma-separated values"),
+                flag("--execute", help="do it"),
+                flag("--export", help="print comma-separated values"),
                 *_group_and_topics("*"),
                 examples=EXAMPLES,
             ),

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla.cli.arguments import Argument, Command, Parser
+from ottla.cli.arguments import Argument, Command, Parser, flag
 from ottla.cli.metadata.tree import Tree, open_tree, open_zookeeper, tree_lines, without_secrets
 from ottla.cli.terminal import ToolError, UsageError, escape_bytes, is_terminal, print_line
 from ottla.controller.stores.store import Node, StoreError
@@ -47,7 +47,7 @@ def _parser() -> Parser:
         ),
         Argument("--zookeeper", metavar="HOST:PORT/CHROOT", help="that of a cluster, instead of a folder"),
     )
-    stat = Argument("-s", "--stat", action="store_true", help="also its version and children")
+    stat = flag("-s", "--stat", help="also its version and children")
     return Parser(
         prog="ottla metadata",
         description="Inspect the metadata of a broker or a cluster: topics, settings, leaders. Read-only.",

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from ottla.base.text import format_count
 from ottla.base.zookeeper_connect import parse_connect
-from ottla.cli.arguments import Argument, Command, OneOf, Parser, not_negative
+from ottla.cli.arguments import Argument, Command, OneOf, Parser, flag, not_negative
 from ottla.cli.migration.foreign_dirs import ForeignFolder, look_at
 from ottla.cli.migration.import_plan import (
     DescribedTopic,
@@ -82,13 +82,13 @@ def _parser() -> Parser:
                 Argument("folders", nargs="+", metavar="FOLDER", help="its log.dirs (or copies of them)"),
                 OneOf(
                     Argument("--data", metavar="DIR", help="copy to this new folder: the log.dirs of the broker to be"),
-                    Argument("--in-place", action="store_true", help="copy nothing: use FOLDER itself from now on"),
+                    flag("--in-place", help="copy nothing: use FOLDER itself from now on"),
                 ),
                 OneOf(
                     Argument("--topics", metavar="A,B", help="the topics to import"),
-                    Argument("--all", action="store_true", help="all topics except internal ones"),
+                    flag("--all", help="all topics except internal ones"),
                 ),
-                Argument("--internal", action="store_true", help="with --all: also __consumer_offsets and its like"),
+                flag("--internal", help="with --all: also __consumer_offsets and its like"),
                 Argument("--settings", metavar="FILE", help="the output of kafka-topics.sh --describe (- is stdin)"),
                 Argument(
                     "--topic-config",
@@ -98,10 +98,10 @@ def _parser() -> Parser:
                     help="a setting; can be repeated",
                 ),
                 Argument("--node-id", type=not_negative, metavar="N", help="default: that of meta.properties, or 1"),
-                Argument("--fill-missing", action="store_true", help="create missing partitions empty"),
-                Argument("--link", action="store_true", help="hard links instead of copies for finished segments"),
-                Argument("--without-rights", action="store_true", help="do not import ACLs, SCRAM users and quotas"),
-                Argument("--dry-run", action="store_true", help="only print the plan"),
+                flag("--fill-missing", help="create missing partitions empty"),
+                flag("--link", help="hard links instead of copies for finished segments"),
+                flag("--without-rights", help="do not import ACLs, SCRAM users and quotas"),
+                flag("--dry-run", help="only print the plan"),
             ),
             Command(
                 "to-zookeeper",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.bootstrap import default_bootstrap
 from ottla.base.logs import LogOptions, start_logging, stop_logging
-from ottla.cli.arguments import CONNECTION, Argument, Parser, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Parser, flag, not_negative
 from ottla.cli.client_settings import COMMAND_CONFIG_VARIABLE, load_properties
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.errors import ClientError
@@ -80,11 +80,7 @@ def _parser() -> Parser:
                 metavar="NAME",
                 help="also answer requests for this host name",
             ),
-            Argument(
-                "--insecure",
-                action="store_true",
-                help="allow other machines: the API has no login, so every client may read it",
-            ),
+            flag("--insecure", help="allow other machines: the API has no login, so every client may read it"),
             Argument("--log-level", choices=LEVELS, default="WARN", help="of the log on stderr (default: WARN)"),
         ),
     )

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag
 from ottla.cli.client_settings import client_of
 from ottla.cli.records.partition_filter import PartitionFilter, matching_partitions, parse_partitions, parse_timestamp
 from ottla.cli.tables import print_table
@@ -47,7 +47,7 @@ def _parser() -> Parser:
                 Argument(
                     "--at", metavar="TIME", help="the offset at a time: a date, milliseconds since 1970, earliest"
                 ),
-                Argument("--internal", action="store_true", help="also the cluster's own topics"),
+                flag("--internal", help="also the cluster's own topics"),
                 examples=EXAMPLES,
             ),
         ),

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import BOOTSTRAP, Argument, Command, Parser, bootstrap_of, not_negative, parse_pairs, positive
+from ottla.cli.arguments import (
+    BOOTSTRAP,
+    Argument,
+    Command,
+    Parser,
+    bootstrap_of,
+    flag,
+    not_negative,
+    parse_pairs,
+    positive,
+)
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.perf.load_generator import (
     PERCENTILES,
@@ -90,7 +100,7 @@ def _parser() -> Parser:
                     metavar="N",
                     help="how many (default: all existing ones; 1000000 with --from-latest or a --group)",
                 ),
-                Argument("--from-latest", action="store_true", help="only new records"),
+                flag("--from-latest", help="only new records"),
                 Argument("--group", metavar="ID", help="read as a member of this group (default: no group)"),
                 Argument(
                     "--timeout-ms",

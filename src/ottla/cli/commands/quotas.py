@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.base.text import escape_cell
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, parse_pairs
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag, parse_pairs
 from ottla.cli.client_settings import run_action
 from ottla.cli.live_screen import run_live, seconds_of
 from ottla.cli.reports.broker_screen import short_number
@@ -81,7 +81,7 @@ def _parser() -> Parser:
         for word, meaning in (("user", "a user"), ("client", "a client id"), ("ip", "an address"))
         for argument in (
             Argument(f"--{word}", metavar="NAME", help=meaning),
-            Argument(f"--{word}-defaults", action="store_true", help=f"each {word} without its own"),
+            flag(f"--{word}-defaults", help=f"each {word} without its own"),
         )
     ]
     return Parser(
@@ -94,10 +94,8 @@ def _parser() -> Parser:
                 "list",
                 "show limits",
                 _list,
-                Argument("--json", action="store_true", help="print JSON, with the keys of a security file"),
-                Argument(
-                    "--topics", action="store_true", help="show limits of topics instead, which are topic settings"
-                ),
+                flag("--json", help="print JSON, with the keys of a security file"),
+                flag("--topics", help="show limits of topics instead, which are topic settings"),
                 *entity,
                 examples=EXAMPLES,
             ),
@@ -126,7 +124,7 @@ def _parser() -> Parser:
 
 def _metric_commands() -> tuple[Command, ...]:
     output = (
-        Argument("--json", action="store_true", help="print JSON"),
+        flag("--json", help="print JSON"),
         Argument(
             "--url",
             action="append",
@@ -139,9 +137,9 @@ def _metric_commands() -> tuple[Command, ...]:
             "top",
             "show throttled clients live, with the quota and the rate they need",
             _top,
-            Argument("--all", action="store_true", help="include clients that are not throttled"),
+            flag("--all", help="include clients that are not throttled"),
             Argument("--interval", type=seconds_of, default=2.0, metavar="S", help="seconds between readings (2)"),
-            Argument("--once", action="store_true", help="print one plain screen and exit, as in a pipe"),
+            flag("--once", help="print one plain screen and exit, as in a pipe"),
             *output,
             has_shared=False,
         ),

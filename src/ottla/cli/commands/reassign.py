@@ -11,7 +11,7 @@ from typing import Literal
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.text import format_count
-from ottla.cli.arguments import CONNECTION, Argument, Command, OneOf, Parser, bootstrap_of, positive
+from ottla.cli.arguments import CONNECTION, Argument, Command, OneOf, Parser, bootstrap_of, flag, positive
 from ottla.cli.client_settings import client_of
 from ottla.cli.reports.reassignment_progress import ProgressLine, bar
 from ottla.cli.tables import print_table
@@ -79,7 +79,7 @@ def _run_as_kafka(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    preserve = Argument("--preserve-throttles", action="store_true", help="keep the throttle")
+    preserve = flag("--preserve-throttles", help="keep the throttle")
     return Parser(
         prog="ottla reassign",
         description="Move replicas between brokers.",
@@ -108,7 +108,7 @@ def _parser() -> Parser:
                 "change the speed of active moves",
                 _throttle,
                 Argument("rate", type=positive, nargs="?", metavar="BYTES", help="a second, for each broker"),
-                Argument("--off", action="store_true", help="do not limit the speed"),
+                flag("--off", help="do not limit the speed"),
             ),
         ),
     )
@@ -129,24 +129,20 @@ GENERATE_ARGUMENTS = (
         metavar="N",
         help="change the number of replicas. With --brokers: spread this many, unless it already fits",
     ),
-    Argument("--disable-rack-aware", action="store_true", help="ignore the racks of brokers"),
+    flag("--disable-rack-aware", help="ignore the racks of brokers"),
     Argument("--output", "-o", metavar="FILE", help="write the plan to a file"),
 )
 EXECUTE_ARGUMENTS = (
     Argument("--throttle", type=positive, metavar="BYTES", help="most bytes a second that a broker copies"),
     Argument("--replica-alter-log-dirs-throttle", type=positive, metavar="BYTES", help="the same between folders"),
-    Argument("--additional", action="store_true", help="allow it during other moves"),
+    flag("--additional", help="allow it during other moves"),
     Argument("--rollback", metavar="FILE", help="write the current assignment to this file"),
-    Argument("--wait", action="store_true", help="wait until everything is moved, then remove the throttle"),
+    flag("--wait", help="wait until everything is moved, then remove the throttle"),
     Argument(
         "--at-once", type=positive, metavar="N", help="with --wait: at most this many copies per broker at a time"
     ),
     Argument("--timeout", type=positive, metavar="MS", default=FOLDER_TIMEOUT_MS, help="for folders"),
-    Argument(
-        "--disallow-replication-factor-change",
-        action="store_true",
-        help="reject plans that change the number of replicas",
-    ),
+    flag("--disallow-replication-factor-change", help="reject plans that change the number of replicas"),
 )
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag, not_negative
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, confirm_unless_scripted, warn
@@ -44,7 +44,7 @@ def _parser() -> Parser:
                 Argument("--partition", type=not_negative, metavar="N", help="default: all partitions"),
                 Argument("--before", type=_offset, metavar="OFFSET", help="first offset to keep; end: keep none"),
                 Argument("--file", metavar="FILE", help="JSON file in the form of kafka-delete-records.sh"),
-                Argument("--yes", "-y", action="store_true", help="skip the confirmation"),
+                flag("--yes", "-y", help="skip the confirmation"),
                 examples=EXAMPLES,
             ),
         ),

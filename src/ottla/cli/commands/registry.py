@@ -23,7 +23,7 @@ from ottla.base.passwords import (
     new_token,
     token_digest,
 )
-from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, flag
 from ottla.cli.client_settings import command_properties, load_properties, make_client
 from ottla.cli.commands.up import port_number
 from ottla.cli.processes.sidecars import REGISTRY_MODULES as NEEDED
@@ -175,11 +175,11 @@ def _parser() -> Parser:
                 metavar="NAME",
                 help="print a line for that file; the password comes from the terminal or stdin",
             ),
-            Argument("--token", action="store_true", help="with --new-user: a token instead of a password"),
+            flag("--token", help="with --new-user: a token instead of a password"),
             Argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)"),
             Argument("--ssl-key", metavar="FILE", help="and this key (PEM)"),
             Argument("--ssl-ca", metavar="FILE", help="CA of the other nodes' certificates (PEM)"),
-            Argument("--insecure", action="store_true", help="allow other machines without a login or without TLS"),
+            flag("--insecure", help="allow other machines without a login or without TLS"),
             Argument("--log-level", choices=LEVELS, default="WARN", help="of the log on stderr (default: WARN)"),
         ),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.base.text import escape_json
-from ottla.cli.arguments import Argument, Command, Parser, parse_pairs, positive
+from ottla.cli.arguments import Argument, Command, Parser, flag, parse_pairs, positive
 from ottla.cli.client_settings import command_properties
 from ottla.cli.registry_options import REGISTRY, registry_of
 from ottla.cli.tables import print_table
@@ -75,7 +75,7 @@ def _parser() -> Parser:
                 "register",
                 "a new version of a subject, or of all files of a folder",
                 _register,
-                Argument("--normalize", action="store_true", help="store the schema in its normal form"),
+                flag("--normalize", help="store the schema in its normal form"),
                 *SCHEMA_ARGUMENTS,
             ),
             Command(
@@ -91,8 +91,8 @@ def _parser() -> Parser:
                 _delete,
                 Argument("subject", metavar="SUBJECT"),
                 Argument("--version", metavar="VERSION", help="only this one"),
-                Argument("--permanent", action="store_true", help="delete permanently; it must already be deleted"),
-                Argument("--yes", "-y", action="store_true", help="skip the confirmation"),
+                flag("--permanent", help="delete permanently; it must already be deleted"),
+                flag("--yes", "-y", help="skip the confirmation"),
             ),
             Command(
                 "config",
@@ -102,7 +102,7 @@ def _parser() -> Parser:
                 Argument("--level", type=str.upper, choices=LEVELS, metavar="LEVEL", help=", ".join(LEVELS)),
                 Argument("--mode", type=str.upper, choices=MODES, metavar="MODE", help=", ".join(MODES)),
                 Argument("--set", action="append", default=[], metavar="NAME=VALUE", help="such as normalize=true"),
-                Argument("--remove", action="store_true", help="remove the subject's own configuration"),
+                flag("--remove", help="remove the subject's own configuration"),
             ),
             Command(
                 "import",
@@ -115,8 +115,8 @@ def _parser() -> Parser:
 
 
 def _reading_commands() -> tuple[Command, ...]:
-    deleted = Argument("--deleted", action="store_true", help="include subjects that are deleted but not permanently")
-    as_json = Argument("--json", action="store_true", help="for programs")
+    deleted = flag("--deleted", help="include subjects that are deleted but not permanently")
+    as_json = flag("--json", help="for programs")
     return (
         Command(
             "list",

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from ottla.cli.arguments import CONNECTION, Argument, Parser, not_negative, positive
+from ottla.cli.arguments import CONNECTION, Argument, Parser, flag, not_negative, positive
 from ottla.cli.client_settings import client_of, command_properties
 from ottla.cli.progress_bar import ByteProgressBar
 from ottla.cli.records.formatters import COLOURS, DefaultFormatter
@@ -82,11 +82,11 @@ def _parser() -> Parser:
             Argument("--partition", type=not_negative, action="append", metavar="N", help="only this one; repeatable"),
             Argument("-n", "--max-messages", type=positive, metavar="N", help="stop after this number of hits"),
             Argument("--max-seconds", type=positive, metavar="N", help="stop after this time"),
-            Argument("--newest-first", action="store_true", help="start at the end of every partition"),
-            Argument("--with-aborted", action="store_true", help="also records of aborted transactions"),
-            Argument("--json", action="store_true", help="one JSON object a line (short for --format json)"),
+            flag("--newest-first", help="start at the end of every partition"),
+            flag("--with-aborted", help="also records of aborted transactions"),
+            flag("--json", help="one JSON object a line (short for --format json)"),
             Argument("--format", choices=("text", "json", "csv"), default="text", help="how hits are written"),
-            Argument("--count", action="store_true", help="print only the number of hits"),
+            flag("--count", help="print only the number of hits"),
             Argument("--mask", action="append", default=[], metavar="TOPIC:FIELD", help="hide a field; repeatable"),
             Argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {URL})"),
         ),

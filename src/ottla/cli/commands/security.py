@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, bootstrap_of, flag
 from ottla.cli.client_settings import client_of, command_properties, make_client
 from ottla.cli.cluster_file.policy import entry_text, policy_text, read_policy, user_entry
 from ottla.cli.cluster_file.policy_document import (
@@ -60,22 +60,12 @@ def _parser() -> Parser:
                 "apply the differences of a file",
                 _apply,
                 Argument("file", metavar="FILE", help="as export writes it; -: standard input"),
-                Argument(
-                    "--dry-run",
-                    action="store_true",
-                    help="only print the changes: exit code 3 if there are any, 1 if they are impossible",
+                flag(
+                    "--dry-run", help="only print the changes: exit code 3 if there are any, 1 if they are impossible"
                 ),
-                Argument(
-                    "--prune",
-                    action="store_true",
-                    help="remove what is not in the file, within the sections of the file",
-                ),
-                Argument(
-                    "--set-passwords",
-                    action="store_true",
-                    help="also set the salted passwords of users that already have one",
-                ),
-                Argument("--json", action="store_true", help="print JSON"),
+                flag("--prune", help="remove what is not in the file, within the sections of the file"),
+                flag("--set-passwords", help="also set the salted passwords of users that already have one"),
+                flag("--json", help="print JSON"),
                 description="Exit code 3 with --dry-run if something differs, 1 if it cannot be applied.",
                 examples=EXAMPLES,
             ),

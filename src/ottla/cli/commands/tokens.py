@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag
 from ottla.cli.client_settings import command_properties, run_action
 from ottla.cli.commands.users import DEFAULT_MECHANISM, MECHANISMS, login_file
 from ottla.cli.tables import print_table
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    json = Argument("--json", action="store_true", help="for programs; with the passwords")
+    json = flag("--json", help="for programs; with the passwords")
     return Parser(
         prog="ottla tokens",
         description="Delegation tokens: a login without a password, for a while.",
@@ -92,7 +92,7 @@ def _parser() -> Parser:
                 _expire,
                 Argument("token"),
                 Argument("--in", dest="time_ms", type=_time, default=-1, metavar="TIME", help="default: now"),
-                Argument("--yes", "-y", action="store_true", help="skip the confirmation"),
+                flag("--yes", "-y", help="skip the confirmation"),
             ),
         ),
     )

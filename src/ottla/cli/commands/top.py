@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.cli.arguments import Argument, Parser
+from ottla.cli.arguments import Argument, Parser, flag
 from ottla.cli.live_screen import METRICS_URL, metrics_url_of, run_live, seconds_of
 from ottla.cli.reports.broker_screen import Trends, rich_screen, text_screen
 from ottla.cli.terminal import is_terminal
@@ -43,7 +43,7 @@ def _parser() -> Parser:
         arguments=(
             METRICS_URL,
             Argument("--interval", type=seconds_of, default=1.0, metavar="S", help="seconds between readings (1)"),
-            Argument("--once", action="store_true", help="print one plain screen and exit, as in a pipe"),
+            flag("--once", help="print one plain screen and exit, as in a pipe"),
         ),
     )
 

@@ -10,7 +10,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition, id_text, topic_name_problem
 from ottla.base.regular_expressions import PatternError, compile_java_pattern
 from ottla.base.text import format_count
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, parse_pairs, positive
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag, parse_pairs, positive
 from ottla.cli.client_settings import client_of
 from ottla.cli.reports.topic_report import DescribeFilter, describe_lines, overrides, shown_partitions
 from ottla.cli.tables import print_table
@@ -62,27 +62,24 @@ def _parser() -> Parser:
                 ),
                 Argument("--replication-factor", type=positive, default=CLUSTER_DEFAULT, metavar="N"),
                 Argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topic"),
-                Argument("--if-not-exists", action="store_true", help="no error if the topic exists"),
+                flag("--if-not-exists", help="no error if the topic exists"),
             ),
             Command(
                 "list",
                 "list topics",
                 _list,
                 Argument("pattern", nargs="?", metavar="REGEX", help="only topics whose whole name matches"),
-                Argument("--internal", action="store_true", help="also the cluster's own topics"),
+                flag("--internal", help="also the cluster's own topics"),
             ),
             Command(
                 "describe",
                 "show partitions and settings of topics",
                 _describe,
                 Argument("names", nargs="*", metavar="NAME", help="default: all topics"),
-                Argument("--problems", action="store_true", help="only partitions that lack a leader or replicas"),
-                *(
-                    Argument(f"--{flag}", action="store_true", help=f"only partitions {what}")
-                    for flag, what in REPORTS.items()
-                ),
-                Argument("--summary", action="store_true", help="topics in numbers: spread, skew, preferred leaders"),
-                Argument("--json", action="store_true", help="with --summary: as one JSON document"),
+                flag("--problems", help="only partitions that lack a leader or replicas"),
+                *(flag(f"--{name}", help=f"only partitions {what}") for name, what in REPORTS.items()),
+                flag("--summary", help="topics in numbers: spread, skew, preferred leaders"),
+                flag("--json", help="with --summary: as one JSON document"),
             ),
             Command(
                 "alter",
@@ -98,8 +95,8 @@ def _parser() -> Parser:
                 "delete topics with all their records",
                 _delete,
                 Argument("names", nargs="+", metavar="NAME"),
-                Argument("--yes", "-y", action="store_true", help="skip the confirmation"),
-                Argument("--if-exists", action="store_true", help="no error if a topic is missing"),
+                flag("--yes", "-y", help="skip the confirmation"),
+                flag("--if-exists", help="no error if a topic is missing"),
             ),
         ),
     )

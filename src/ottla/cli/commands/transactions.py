@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag, not_negative
 from ottla.cli.client_settings import run_action
 from ottla.cli.reports.transaction_report import MINUTE_MS, described_row, hanging_row, list_rows, producer_row
 from ottla.cli.tables import print_table
@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    yes = Argument("--yes", "-y", action="store_true", help="skip the confirmation")
+    yes = flag("--yes", "-y", help="skip the confirmation")
     return Parser(
         prog="ottla transactions",
         description="Manage transactions.",

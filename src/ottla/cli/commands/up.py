@@ -18,7 +18,7 @@ from typing import Final
 
 from ottla import __version__
 from ottla.base.bootstrap import DEFAULT_BOOTSTRAP
-from ottla.cli.arguments import Argument, Parser, parse_pairs
+from ottla.cli.arguments import Argument, Parser, flag, parse_pairs
 from ottla.cli.ports import bind_error, is_free
 from ottla.cli.processes.cluster_defaults import count_or_auto_type
 from ottla.cli.processes.sidecars import CONSOLE_NAME as CONSOLE
@@ -160,8 +160,8 @@ def _parser() -> Parser:
                 help="more than one: with ZooKeeper; auto: one for each core",
             ),
             Argument("--zookeeper-port", type=port_number, default=0, metavar="N", help="default: 2181, or a free one"),
-            Argument("--secure", action="store_true", help="use TLS, logins and ACLs; creates the keys and passwords"),
-            Argument("--no-console", action="store_true", help="without the web console"),
+            flag("--secure", help="use TLS, logins and ACLs; creates the keys and passwords"),
+            flag("--no-console", help="without the web console"),
             Argument(
                 "--console-port",
                 type=port_number,
@@ -169,8 +169,8 @@ def _parser() -> Parser:
                 help="of the web console (default: 8080, or a free one)",
             ),
             *REGISTRY_ARGUMENTS,
-            Argument("--verbose", action="store_true", help="of a cluster: all that brokers log, not only warnings"),
-            Argument("--no-auto-create", action="store_true", help="no new topic just because a client names it"),
+            flag("--verbose", help="of a cluster: all that brokers log, not only warnings"),
+            flag("--no-auto-create", help="no new topic just because a client names it"),
             Argument(
                 "--override",
                 action="append",
@@ -189,7 +189,7 @@ def port_number(text: str) -> int:
 
 
 REGISTRY_ARGUMENTS: Final = (
-    Argument("--no-registry", action="store_true", help="without the schema registry"),
+    flag("--no-registry", help="without the schema registry"),
     Argument(
         "--registry-port", type=port_number, metavar="N", help="of the schema registry (default: 8081, or a free one)"
     ),

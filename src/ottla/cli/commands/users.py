@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla.cli.arguments import CONNECTION, Argument, Command, Parser
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag
 from ottla.cli.client_settings import command_properties, run_action
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, confirm, print_line
@@ -50,12 +50,7 @@ def _parser() -> Parser:
         examples=EXAMPLES,
         shared=CONNECTION,
         commands=(
-            Command(
-                "list",
-                "list users and their mechanisms",
-                _list,
-                Argument("--json", action="store_true", help="for programs"),
-            ),
+            Command("list", "list users and their mechanisms", _list, flag("--json", help="for programs")),
             Command(
                 "add",
                 "add a user, or change the password",
@@ -78,7 +73,7 @@ def _parser() -> Parser:
                 "remove all passwords of a user",
                 _remove,
                 Argument("user"),
-                Argument("--yes", "-y", action="store_true", help="skip the confirmation"),
+                flag("--yes", "-y", help="skip the confirmation"),
             ),
         ),
     )

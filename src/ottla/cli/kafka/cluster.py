@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from ottla.base.errors import Error
-from ottla.cli.arguments import Argument, Command
+from ottla.cli.arguments import Argument, Command, flag
 from ottla.cli.java.errors import run_reporting_errors
 from ottla.cli.java.options import OptionError
 from ottla.cli.kafka.commands import KafkaParser, client_of_servers, endpoint_type, servers
@@ -59,7 +59,7 @@ def _parser() -> KafkaParser:
                 "list-endpoints",
                 "list brokers or controllers",
                 _list_endpoints,
-                Argument("--include-fenced-brokers", action="store_true", help="also brokers that are fenced"),
+                flag("--include-fenced-brokers", help="also brokers that are fenced"),
                 *connection,
             ),
         ),

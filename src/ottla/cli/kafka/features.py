@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from ottla.cli.arguments import Argument, Command
+from ottla.cli.arguments import Argument, Command, flag
 from ottla.cli.java.errors import java_sentence, run_reporting_errors
 from ottla.cli.java.hash_order import hash_map_order
 from ottla.cli.java.options import OptionError
@@ -49,8 +49,8 @@ def _parser() -> KafkaParser:
         Argument("--release-version", metavar="VERSION", help="all features at the levels of this release"),
     )
     feature = Argument("--feature", action="append", default=[], metavar="NAME=LEVEL", help="one feature")
-    unsafe = Argument("--unsafe", action="store_true", help="even if metadata may be lost")
-    dry_run = Argument("--dry-run", action="store_true", help="check, but change nothing")
+    unsafe = flag("--unsafe", help="even if metadata may be lost")
+    dry_run = flag("--dry-run", help="check, but change nothing")
     updates = {
         "upgrade": (*release, feature, dry_run),
         "downgrade": (*release, feature, unsafe, dry_run),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from ottla.base.names import id_text
-from ottla.cli.arguments import Argument, Command
+from ottla.cli.arguments import Command, flag
 from ottla.cli.java.errors import run_reporting_errors
 from ottla.cli.java.options import OptionError
 from ottla.cli.kafka.commands import COMMAND_CONFIG, KafkaParser, client_of_servers, endpoint_type, servers
@@ -49,11 +49,9 @@ def _parser() -> KafkaParser:
                 "describe",
                 "show the quorum",
                 _describe,
-                Argument("--status", action="store_true", help="a short summary"),
-                Argument("--replication", action="store_true", help="how far each node is"),
-                Argument(
-                    "--human-readable", action="store_true", help="with --replication: durations instead of timestamps"
-                ),
+                flag("--status", help="a short summary"),
+                flag("--replication", help="how far each node is"),
+                flag("--human-readable", help="with --replication: durations instead of timestamps"),
             ),
         ),
     )

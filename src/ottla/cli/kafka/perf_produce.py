@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ottla.cli.arguments import Argument, OneOf, Parser
+from ottla.cli.arguments import Argument, OneOf, Parser, flag
 from ottla.cli.client_settings import command_properties
 from ottla.cli.perf.library_metrics import LibraryMetrics
 from ottla.cli.perf.load_generator import (
@@ -132,7 +132,7 @@ def make_parser() -> PerfParser:
             OneOf(
                 Argument("--record-size", type=_number("Integer", 2**31), metavar="BYTES", help="random letters"),
                 Argument("--payload-file", metavar="FILE", help="choose payloads of this file by chance"),
-                Argument("--payload-monotonic", action="store_true", help="the numbers 0, 1, 2 and so on"),
+                flag("--payload-monotonic", help="the numbers 0, 1, 2 and so on"),
                 is_required=True,
             ),
             Argument("--payload-delimiter", default="\\n", metavar="TEXT", help="separator of payloads in the file"),
@@ -145,7 +145,7 @@ def make_parser() -> PerfParser:
             Argument("--producer-props", nargs="+", metavar="KEY=VALUE", help="old name of --command-property"),
             Argument("--command-config", metavar="FILE", help="file with properties of the producer"),
             Argument("--producer.config", dest="producer_config", metavar="FILE", help="old name of --command-config"),
-            Argument("--print-metrics", action="store_true", help="print the client's metrics at the end"),
+            flag("--print-metrics", help="print the client's metrics at the end"),
             Argument("--transactional-id", metavar="ID", help="write in transactions under this id"),
             Argument("--transaction-duration-ms", type=LONG, metavar="MS", help="length of a transaction (3000)"),
             Argument("--warmup-records", type=LONG, default=0, metavar="N", help="exclude these from the steady state"),

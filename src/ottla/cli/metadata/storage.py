@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from ottla.base.names import id_text, parse_id
-from ottla.cli.arguments import Argument, Command, OneOf
+from ottla.cli.arguments import Argument, Command, OneOf, flag
 from ottla.cli.java.hash_order import hash_map_order
 from ottla.cli.java.options import OptionError
 from ottla.cli.reports.feature_levels import (
@@ -45,7 +45,7 @@ def storage_commands() -> tuple[Command, ...]:
             _format,
             config,
             Argument("--cluster-id", "-t", required=True, metavar="ID", help="see random-uuid"),
-            Argument("--ignore-formatted", "-g", action="store_true", help="skip formatted directories"),
+            flag("--ignore-formatted", "-g", help="skip formatted directories"),
             Argument("--release-version", "-r", metavar="VERSION", help="release that defines the feature levels"),
             Argument("--feature", "-f", action="append", default=[], metavar="NAME=LEVEL", help="one feature"),
             Argument(
@@ -57,13 +57,8 @@ def storage_commands() -> tuple[Command, ...]:
                 help="SCRAM-SHA-256=[name=N,password=P]",
             ),
             OneOf(
-                Argument("--standalone", "-s", action="store_true", help="this node alone keeps the metadata"),
-                Argument(
-                    "--no-initial-controllers",
-                    "-N",
-                    action="store_true",
-                    help="the metadata quorum has other initial controllers",
-                ),
+                flag("--standalone", "-s", help="this node alone keeps the metadata"),
+                flag("--no-initial-controllers", "-N", help="the metadata quorum has other initial controllers"),
                 Argument(
                     "--initial-controllers", "-I", metavar="NODES", help="id@host:port:directory of each controller"
                 ),
