@@ -25,11 +25,11 @@ from ottla.base.names import TopicPartition
 from ottla.base.placement.balance import plan_balance, steps
 from ottla.base.placement.broker_loads import BrokerCapacity, PartitionLoad, figures_of, skew
 from ottla.base.placement.new_partitions import place_replicas
-from ottla.cli.cluster.replica_moves import COPIES_AT_ONCE, THROTTLE
 from ottla.client.client import Client
 from ottla.operations.reassignment.cluster_model import ClusterModel, load_cluster_model
-from ottla.operations.reassignment.executor import execute
-from ottla.operations.reassignment.journal import Journal
+from ottla.operations.reassignment.cluster_plans import MovePlan
+from ottla.operations.reassignment.executor import COPIES_AT_ONCE
+from ottla.operations.reassignment.move_command import THROTTLE, MoveCommand, Pace
 from ottla.operations.reassignment.moves import bytes_to_copy
 from ottla.operations.reassignment.plan import parse_plan
 from ottla.testing.cluster import Cluster
@@ -185,10 +185,11 @@ def move_under_load(
     writer.start()
     time.sleep(1.5)
     began = time.monotonic()
-    journal = Journal(
-        "add 4", facts.cluster_id, 0, {name: facts.rows[name] for name in rows}, rows, throttle, COPIES_AT_ONCE
-    )
-    told = execute(client, journal, lambda _: None, lambda _: None)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        MoveCommand(client, "add 4", Path(folder), Pace(throttle, COPIES_AT_ONCE)) as command,
+    ):
+        told = command.execute(command.start(facts, MovePlan(rows), 0), lambda _: None)
     seconds = time.monotonic() - began
     is_over.set()
     writer.join()

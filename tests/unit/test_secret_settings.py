@@ -19,14 +19,14 @@ from ottla.base.settings import SettingsError
 from ottla.broker.audit.event import encode_event
 from ottla.broker.configs.dynamic_config import DynamicConfig
 from ottla.broker.security.listener_mechanisms import listener_rules
-from ottla.cli.cluster_file import cluster_state
-from ottla.cli.cluster_file.cluster_plan import CHANGE, SettingChange
 from ottla.cli.java.options import OptionError
 from ottla.cli.kafka.configs import parse_added, redact_arguments
 from ottla.cli.metadata.tree import without_secrets
 from ottla.console.clusters import cluster
 from ottla.controller.decisions.config_changes import ConfigOperation, ConfigResourceType, OperationType
 from ottla.controller.image import MetadataImage
+from ottla.operations.cluster_policy import cluster_state
+from ottla.operations.cluster_policy.cluster_plan import CHANGE, SettingChange
 from ottla.security.jaas import JaasError
 
 BROKER = ConfigResourceType.BROKER

@@ -10,8 +10,8 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NoReturn
 
 from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
 from ottla.cli.terminal import UsageError
@@ -30,19 +30,102 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, width=_screen_columns() - 2)
 
 
+class Argument:
+    """One argument of a command line, in the words of argparse."""
+
+    def __init__(self, *names: str, **details: Any) -> None:
+        self._names = names
+        self._details = details
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        parser.add_argument(*self._names, **self._details)
+
+    def __repr__(self) -> str:
+        return f"<Argument {self._names}>"
+
+
+def flag(*names: str, **details: Any) -> Argument:
+    """An option without a value: True if it is given."""
+    return Argument(*names, action="store_true", **details)
+
+
+class OneOf:
+    """Arguments that exclude each other; with `is_required` one of them must be given."""
+
+    def __init__(self, *arguments: Argument, is_required: bool = False) -> None:
+        self._arguments = arguments
+        self._is_required = is_required
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        group = parser.add_mutually_exclusive_group(required=self._is_required)
+        for argument in self._arguments:
+            argument.add_to(group)
+
+    def __repr__(self) -> str:
+        return f"<OneOf {self._arguments}>"
+
+
+Arguments = Iterable[Argument | OneOf]
+
+
+class Command:
+    """A sub-command: its name, its line in the help, and the function that runs it (`options.action`)."""
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        action: Callable[..., Any],
+        *arguments: Argument | OneOf,
+        has_shared: bool = True,
+        defaults: Mapping[str, Any] | None = None,
+        **details: Any,
+    ) -> None:
+        """`has_shared`: whether the shared arguments of its parser follow those of the command."""
+        self._name = name
+        self._arguments = arguments
+        self._has_shared = has_shared
+        self._defaults = {"action": action, **(defaults or {})}
+        self._details = {"help": summary, **details}
+
+    def add_to(self, commands: argparse._SubParsersAction[Any], shared: Arguments) -> None:
+        parser = commands.add_parser(self._name, **self._details)
+        for argument in (*self._arguments, *(shared if self._has_shared else ())):
+            argument.add_to(parser)
+        parser.set_defaults(**self._defaults)
+
+    def __repr__(self) -> str:
+        return f"<Command {self._name}>"
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose help begins with examples and whose errors suggest a correction."""
 
     # Shell completion needs only the parser of a command: it sets a function here that does not return.
     on_parse: ClassVar[Callable[[argparse.ArgumentParser], NoReturn] | None] = None
 
-    def __init__(self, *, examples: str = "", **details: Any) -> None:
+    def __init__(
+        self,
+        *,
+        examples: str = "",
+        arguments: Arguments = (),
+        shared: Sequence[Argument | OneOf] = (),
+        commands: Sequence[Command] = (),
+        **details: Any,
+    ) -> None:
+        """`shared`: arguments that are accepted before and after a command."""
         details.setdefault("allow_abbrev", False)
         details.setdefault("formatter_class", HelpFormatter)
         if examples:  # before the options: most users need only the examples
             lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
             details["description"] = f"{details.get('description') or ''}\n\nexamples:\n{lines}".lstrip()
         super().__init__(**details)
+        for argument in (*shared, *arguments):
+            argument.add_to(self)
+        if commands:
+            chosen = self.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=type(self))
+            for command in commands:
+                command.add_to(chosen, shared)
 
     def parse_args(self, *words: Any, **details: Any) -> Any:
         if Parser.on_parse is not None:
@@ -112,22 +195,22 @@ def closest_match(word: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """Add --bootstrap-server. It is accepted before and after a sub-command, so it has no default."""
-    parser.add_argument(
-        "--bootstrap-server",
-        default=argparse.SUPPRESS,
-        metavar="HOST:PORT",
-        help=f"broker to connect to (default: ${BOOTSTRAP_VARIABLE} or {DEFAULT_BOOTSTRAP})",
-    )
+# The arguments that connect to a cluster. They are accepted before and after a sub-command, so they have no default.
+BOOTSTRAP: Final = Argument(
+    "--bootstrap-server",
+    default=argparse.SUPPRESS,
+    metavar="HOST:PORT",
+    help=f"broker to connect to (default: ${BOOTSTRAP_VARIABLE} or {DEFAULT_BOOTSTRAP})",
+)
+CONNECTION: Final = (
+    BOOTSTRAP,
+    Argument("--command-config", default=argparse.SUPPRESS, metavar="FILE", help="file with properties of the client"),
+)
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Add the connection options. They are accepted before and after a sub-command."""
-    add_bootstrap(parser)
-    parser.add_argument(
-        "--command-config", default=argparse.SUPPRESS, metavar="FILE", help="file with properties of the client"
-    )
+    for argument in CONNECTION:
+        argument.add_to(parser)
 
 
 def bootstrap_of(options: argparse.Namespace) -> str:

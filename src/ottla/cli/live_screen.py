@@ -6,8 +6,9 @@ import argparse
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from ottla.cli.arguments import Argument
 from ottla.cli.terminal import ToolError
 from ottla.operations.metric_readings import DEFAULT_URL, URL_VARIABLE
 
@@ -41,10 +42,9 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-def add_metrics_url(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--url", metavar="URL", help=f"the broker's metrics endpoint (default: ${URL_VARIABLE} or {DEFAULT_URL})"
-    )
+METRICS_URL: Final = Argument(
+    "--url", metavar="URL", help=f"the broker's metrics endpoint (default: ${URL_VARIABLE} or {DEFAULT_URL})"
+)
 
 
 def metrics_url_of(options: argparse.Namespace) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from ottla.cli.arguments import Argument
 from ottla.cli.terminal import UsageError
 from ottla.operations.schema_registry.client import RegistryClient
 from ottla.operations.schema_registry.client_config import URL, address_of
@@ -16,14 +17,13 @@ REGISTRY_VARIABLE: Final = "OTTLA_REGISTRY"
 DEFAULT_REGISTRY: Final = "http://127.0.0.1:8081"
 
 
-def add_registry(parser: argparse.ArgumentParser) -> None:
-    """Add --registry. It is accepted before and after a sub-command, so it has no default."""
-    parser.add_argument(
-        "--registry",
-        default=argparse.SUPPRESS,
-        metavar="URL",
-        help=f"default: ${REGISTRY_VARIABLE}, {URL} of --command-config, or {DEFAULT_REGISTRY}",
-    )
+# Accepted before and after a sub-command, so it has no default.
+REGISTRY: Final = Argument(
+    "--registry",
+    default=argparse.SUPPRESS,
+    metavar="URL",
+    help=f"default: ${REGISTRY_VARIABLE}, {URL} of --command-config, or {DEFAULT_REGISTRY}",
+)
 
 
 def registry_of(

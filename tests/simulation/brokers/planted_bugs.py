@@ -437,12 +437,12 @@ BUGS = [
         "a move of healing that has ended stays in the journal",
         (
             Change(
-                f"{HEALING}/heal_steps.py",
+                f"{HEALING}/move_steps.py",
                 "    return set(partition.adding_replicas) == set(move.added) and ",
                 "    return set(partition.adding_replicas) <= set(move.added) and ",
             ),
             Change(
-                f"{HEALING}/heal_steps.py",
+                f"{HEALING}/move_steps.py",
                 "set(partition.removing_replicas) == set(move.removed)\n",
                 "set(partition.removing_replicas) <= set(move.removed)\n",
             ),
@@ -520,7 +520,7 @@ BUGS = [
         "what was copied anew at home stays in the journal",
         (
             Change(
-                f"{HEALING}/heal_steps.py",
+                f"{HEALING}/move_steps.py",
                 "        return is_held and not set(move.added) <= set(partition.isr)\n",
                 "        return is_held\n",
             ),

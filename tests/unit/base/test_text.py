@@ -10,11 +10,11 @@ from ottla.base.names import TopicPartition
 from ottla.base.text import column_widths, format_count, pad, row_text, truncate, width_of
 from ottla.cli.cluster.replica_moves import _print_outcome
 from ottla.controller.self_balancing.heal_state import HealJournal
-from ottla.controller.self_balancing.heal_steps import CleanupResult
 from ottla.controller.self_balancing.healer import log_cleanup
 from ottla.controller.self_balancing.journals import ReplicaMove
-from ottla.operations.reassignment.executor import Outcome
+from ottla.controller.self_balancing.move_steps import CleanupResult
 from ottla.operations.reassignment.journal import Journal as MoveJournal
+from ottla.operations.reassignment.move_command import Outcome
 
 
 @pytest.mark.parametrize(

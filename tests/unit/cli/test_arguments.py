@@ -6,18 +6,37 @@ import argparse
 
 import pytest
 
-from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs, positive
+from ottla.cli.arguments import (
+    BOOTSTRAP,
+    Argument,
+    Command,
+    OneOf,
+    Parser,
+    bootstrap_of,
+    not_negative,
+    parse_pairs,
+    positive,
+)
 from ottla.cli.terminal import UsageError
 
 
 def parser() -> Parser:
-    made = Parser(prog="tool", examples="tool one")
-    add_bootstrap(made)
-    commands = made.add_subparsers(parser_class=Parser)
-    create = commands.add_parser("create")
-    create.add_argument("--partitions", type=positive)
-    add_bootstrap(create)
-    return made
+    return Parser(
+        prog="tool",
+        examples="tool one",
+        shared=(BOOTSTRAP,),
+        commands=(
+            Command("create", "create it", print, Argument("--partitions", type=positive)),
+            Command(
+                "check",
+                "needs no broker",
+                print,
+                OneOf(Argument("--old", action="store_true"), Argument("--new", action="store_true"), is_required=True),
+                has_shared=False,
+                defaults={"kind": "local"},
+            ),
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,6 +58,16 @@ def test_mistakes_end_with_code_2_and_a_suggestion(
     text = capsys.readouterr().err
     assert text.startswith("usage: tool")
     assert words in text
+
+
+def test_a_command_has_its_own_arguments_and_the_shared_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    options = parser().parse_args(["create", "--partitions", "3", "--bootstrap-server", "a:1"])
+    assert (options.partitions, options.bootstrap_server, options.action) == (3, "a:1", print)
+    assert parser().parse_args(["check", "--old"]).kind == "local"
+    for wrong in (["check"], ["check", "--old", "--new"], ["check", "--old", "--bootstrap-server", "a:1"], []):
+        with pytest.raises(SystemExit):
+            parser().parse_args(wrong)
+    assert "one of the arguments --old --new is required" in capsys.readouterr().err
 
 
 def test_the_bootstrap_server_is_accepted_before_and_after_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,14 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.broker_loads import BrokerCapacity, PartitionLoad
 from ottla.broker.configs.config_admin import RequestedResource, check_resource
-from ottla.cli.cluster import replica_moves
-from ottla.cli.cluster.replica_moves import MovePlan, run_moves
+from ottla.cli.cluster.replica_moves import run_moves
 from ottla.cli.cluster.roll import Progress
 from ottla.cli.main import main
 from ottla.controller.decisions.config_changes import ConfigResourceType, OperationType
 from ottla.controller.decisions.demoted_brokers import MAINTENANCE_UNTIL_KEY
+from ottla.operations.reassignment import move_command
 from ottla.operations.reassignment.cluster_model import ClusterModel
+from ottla.operations.reassignment.cluster_plans import MovePlan
 from ottla.operations.reassignment.plan import PlanError
 from ottla.operations.rolling.roll import Action, Step
 
@@ -31,10 +32,10 @@ def test_moves_started_during_the_measurement_win(monkeypatch: pytest.MonkeyPatc
     brokers = {number: BrokerCapacity() for number in (1, 2)}
     facts = ClusterModel("id", [], [PartitionLoad(NAME, (1,), 5)], brokers, {}, [], [])
     seen: list[dict[TopicPartition, Any]] = [{}, {TopicPartition("theirs", 3): None}]
-    monkeypatch.setattr(replica_moves, "describe_cluster", lambda _: SimpleNamespace(cluster_id="id"))
-    monkeypatch.setattr(replica_moves, "load_cluster_model", lambda *_: facts)
-    monkeypatch.setattr(replica_moves, "other_reassignments", lambda *_: seen.pop(0))
-    monkeypatch.setattr(replica_moves, "execute", lambda *_: pytest.fail("nothing may be begun"))
+    monkeypatch.setattr(move_command, "describe_cluster", lambda _: SimpleNamespace(cluster_id="id"))
+    monkeypatch.setattr(move_command, "load_cluster_model", lambda *_: facts)
+    monkeypatch.setattr(move_command, "list_reassignments", lambda *_: seen.pop(0))
+    monkeypatch.setattr(move_command, "execute", lambda *_: pytest.fail("nothing may be begun"))
     options: Any = SimpleNamespace(
         measure=3.0, output=None, dry_run=False, disk_mark=85, cancel=False, rollback=False, state=str(tmp_path)
     )

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from ottla.base.names import BOOKKEEPING_TOPICS
 from ottla.cli.cluster_file import policy_document
-from ottla.cli.cluster_file.cluster_admin import without_temporary_settings
-from ottla.cli.cluster_file.cluster_plan import ClusterPlan, is_same_value, make_cluster_plan
-from ottla.cli.cluster_file.cluster_state import ALL_BROKERS, ClusterState, SubjectState, TopicState
 from ottla.cli.cluster_file.document import cluster_text, hidden_notes, read_cluster_file
-from ottla.cli.cluster_file.policy import Policy
 from ottla.cli.cluster_file.policy_document import PROBLEMS_MAX, FileError
-from ottla.cli.cluster_file.schemas import NO_SCHEMAS, KnownSubject, SchemaPlan, plan_schemas
+from ottla.operations.cluster_policy.cluster_admin import without_temporary_settings
+from ottla.operations.cluster_policy.cluster_plan import ClusterPlan, is_same_value, make_cluster_plan
+from ottla.operations.cluster_policy.cluster_state import ALL_BROKERS, ClusterState, SubjectState, TopicState
+from ottla.operations.cluster_policy.schemas import NO_SCHEMAS, KnownSubject, SchemaPlan, plan_schemas
+from ottla.operations.cluster_policy.security_policy import Policy
 from ottla.operations.errors import WrongInputError
 from ottla.operations.schema_registry.schemas import AVRO, LEVELS, PROTOBUF, Reference, UnregisteredSchema
 

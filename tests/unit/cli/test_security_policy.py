@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
-from ottla.cli.cluster_file.policy import Policy, entity_key, policy_text, read_policy
+from ottla.cli.cluster_file.policy import policy_text, read_policy
 from ottla.cli.cluster_file.policy_document import FileError
-from ottla.cli.cluster_file.policy_plan import Plan, Row, Step, make_plan, run_steps
 from ottla.client.errors import ClientError
 from ottla.operations.acls.acl_entries import CLUSTER
 from ottla.operations.acls.evaluation import Caller, lost_rights
+from ottla.operations.cluster_policy.security_plan import Plan, Row, Step, make_plan, run_steps
+from ottla.operations.cluster_policy.security_policy import Policy, entity_key
 from ottla.operations.errors import OperationError
 from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern, group_by_pattern
 from ottla.security.authorizer import Authorizer

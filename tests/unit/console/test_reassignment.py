@@ -20,22 +20,15 @@ from ottla.base.passwords import hash_password
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
 from ottla.client.errors import BrokerError, ClientError
+from ottla.client.reassignments import Reassignment
 from ottla.console.auth.rights import Grant
 from ottla.console.clusters.snapshot import Broker, LogDir, Snapshot
 from ottla.console.reassignment import plans
 from ottla.console.reassignment.plans import PlanBody, Replicas
 from ottla.console.reassignment.runner import ReassignmentRunner, RoundResult
-from ottla.console.reassignment.runs import (
-    Place,
-    PlanRow,
-    Refused,
-    Run,
-    StepKind,
-    count_moved,
-    describe_changes,
-    next_step,
-)
+from ottla.console.reassignment.runs import Place, PlanRow, Refused, Run, count_moved, describe_changes
 from ottla.console.store import DATABASE_FILE, Person, Store, Tables
+from ottla.operations.reassignment.executor import Round, next_round
 from ottla.operations.reassignment.plan import PlanError
 
 ROOT = "/api/clusters/default"
@@ -60,22 +53,31 @@ def make(body: PlanBody, known: Snapshot | None = None, *names: str) -> plans.Pl
 # ---- what a run does next
 
 
-def test_a_run_goes_wave_by_wave_and_then_ends() -> None:
+MOVING = {ONE: Reassignment([1, 2], [2], [1])}
+
+
+def next_step(run: Run, moves: dict[TopicPartition, Reassignment], now: dict[TopicPartition, list[int]]) -> Round:
+    return next_round(run.task, run.requested, moves, now)
+
+
+def test_a_run_moves_a_few_partitions_at_a_time_and_then_ends() -> None:
     now = {ONE: [1], TWO: [1]}
-    first = next_step(RUN, [], now)
-    assert (first.kind, first.rows, first.remaining) == (StepKind.BEGIN, {ONE: [2]}, 1)
+    first = next_step(RUN, {}, now)
+    assert (first.started, first.waiting) == ({ONE: [2]}, 1)
     begun = replace(RUN, begun=[Place("orders", 0)])
-    assert next_step(begun, [ONE], now).kind is StepKind.WAIT
-    assert next_step(begun, [], {ONE: [2], TWO: [1]}).rows == {TWO: [2]}
+    waiting = next_step(begun, MOVING, now)
+    assert (waiting.started, waiting.is_last) == ({}, False)
+    assert next_step(begun, {}, {ONE: [2], TWO: [1]}).started == {TWO: [2]}
     done = {ONE: [2], TWO: [2]}
-    assert next_step(replace(begun, begun=[Place("orders", 0), Place("orders", 1)]), [], done).kind is StepKind.FINISH
+    assert next_step(replace(begun, begun=[Place("orders", 0), Place("orders", 1)]), {}, done).is_last
     assert count_moved(RUN, done) == 2
 
 
 def test_a_console_that_starts_anew_goes_on_with_what_is_left() -> None:
     """A console killed between the request to the cluster and the next write to the store."""
-    assert next_step(RUN, [ONE], {ONE: [1, 2], TWO: [1]}).kind is StepKind.WAIT
-    assert next_step(RUN, [], {ONE: [2], TWO: [1]}).rows == {TWO: [2]}
+    waiting = next_step(RUN, MOVING, {ONE: [1, 2], TWO: [1]})
+    assert (waiting.started, waiting.is_last) == ({}, False)
+    assert next_step(RUN, {}, {ONE: [2], TWO: [1]}).started == {TWO: [2]}
 
 
 @pytest.mark.parametrize(
@@ -87,12 +89,13 @@ def test_a_console_that_starts_anew_goes_on_with_what_is_left() -> None:
     ],
 )
 def test_nothing_is_asked_for_twice_nor_after_a_cancellation(run: Run) -> None:
-    assert next_step(run, [], {ONE: [1], TWO: [1]}).kind is StepKind.FINISH
-    assert next_step(run, [ONE], {ONE: [1], TWO: [1]}).kind is StepKind.WAIT  # the throttle stays as long as it moves
+    assert next_step(run, {}, {ONE: [1], TWO: [1]}).is_last
+    waiting = next_step(run, MOVING, {ONE: [1], TWO: [1]})
+    assert (waiting.started, waiting.is_last) == ({}, False), "the throttle stays as long as it moves"
 
 
 def test_a_topic_that_is_deleted_meanwhile_ends_its_run() -> None:
-    assert next_step(RUN, [], {}).kind is StepKind.FINISH
+    assert next_step(RUN, {}, {}).is_last
     assert count_moved(RUN, {}) == 0
 
 

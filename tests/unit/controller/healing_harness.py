@@ -24,8 +24,9 @@ from ottla.controller.self_balancing.heal_state import (
     HealLimits,
     LogDir,
 )
-from ottla.controller.self_balancing.heal_steps import CleanupResult, StartResult, decide_cleanup, decide_start
+from ottla.controller.self_balancing.heal_steps import StartResult, decide_cleanup, decide_start
 from ottla.controller.self_balancing.journals import PARENT, JournalNode
+from ottla.controller.self_balancing.move_steps import CleanupResult
 
 GIGABYTE = 1_000_000_000
 
@@ -128,7 +129,7 @@ class HealingHarness(ControllerHarness):
         assert decision.reply.journal == self.journal or not decision.operations
         return decision.reply
 
-    def tidy(self) -> CleanupResult:
+    def tidy(self) -> CleanupResult[HealJournal]:
         decision = decide_cleanup(self.image, self.node, self.situation())
         self.commit(decision.operations)
         self.image = decision.image

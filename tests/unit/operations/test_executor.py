@@ -8,7 +8,7 @@ from ottla.base.names import TopicPartition
 from ottla.client.reassignments import Reassignment
 from ottla.operations.metric_readings import Reading, Sample
 from ottla.operations.reassignment.cluster_model import BYTES_OUT, ClusterSample, bytes_in, bytes_out
-from ottla.operations.reassignment.executor import StuckMoves, next_moves, seconds_to_copy
+from ottla.operations.reassignment.executor import MoveTask, StuckMoves, next_moves, next_round, seconds_to_copy
 from ottla.operations.reassignment.journal import Journal, JournalError, journal_path, read_journal, write_journal
 
 A0, A1, A2, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("b", 0)
@@ -62,6 +62,35 @@ def test_no_broker_makes_or_serves_more_than_so_many_copies() -> None:
     assert set(next_moves(wanted, (), {}, now, 2)) == set(wanted)
     moves = {TopicPartition("c", 0): Reassignment([1, 2, 4], [4], [2])}
     assert set(next_moves(wanted, (), moves, now, 1)) == {A2, B0}, "1 and 4 are busy"
+
+
+def test_moves_without_copies_do_not_wait() -> None:
+    now = {A0: [1, 2], A1: [1, 2], B0: [1]}
+    assert next_moves({A0: [2, 1], A1: [2, 1]}, (), {}, now, 1) == {A0: [2, 1], A1: [2, 1]}, "only another order"
+    busy = {TopicPartition("c", 0): Reassignment([1, 2, 4], [4], [2])}
+    assert next_moves({A0: [2, 1], B0: [4]}, (), busy, now, 1) == {A0: [2, 1]}
+
+
+def test_all_moves_of_a_large_plan_start_in_the_end_a_few_at_a_time() -> None:
+    now = {TopicPartition("a", number): [1 + number % 3, 1 + (number + 1) % 3] for number in range(30)}
+    task = MoveTask({name: [4, row[1]] for name, row in now.items()}, at_once=2)
+    done: set[TopicPartition] = set()
+    while True:
+        found = next_round(task, done, {}, now)
+        if found.is_last:
+            break
+        assert len(found.started) == 2, "broker 4 takes two at a time"
+        done |= found.started.keys()
+        now |= found.started
+    assert (done, now) == (set(task.after), dict(task.after))
+
+
+def test_a_move_to_other_replicas_is_corrected_once() -> None:
+    task, astray = MoveTask({A0: [4, 2]}), {A0: Reassignment([1, 2, 3], [3], [1])}
+    assert next_round(task, (), astray, {A0: [1, 2]}).started == {A0: [4, 2]}
+    asked = next_round(task, {A0}, astray, {A0: [1, 2]})
+    assert (asked.started, asked.is_last) == ({}, False), "another client has changed it since"
+    assert next_round(task, (), {A0: Reassignment([1, 2, 4], [4], [1])}, {A0: [1, 2]}).waiting == 0
 
 
 def test_an_oversized_move_starts_when_nothing_else_moves() -> None:

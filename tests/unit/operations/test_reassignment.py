@@ -22,6 +22,7 @@ from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, UsageError
 from ottla.client.admin import Admin, Partition, Topic
 from ottla.client.log_dirs import TopicPartitionReplica
 from ottla.client.reassignments import Reassignment
+from ottla.operations.reassignment.generated_plans import PlanGoal, generate_plan, is_balanced, make_plan
 from ottla.operations.reassignment.moves import (
     LogDirState,
     MoveProgress,
@@ -29,7 +30,6 @@ from ottla.operations.reassignment.moves import (
     bytes_to_copy,
     check_brokers,
     check_known,
-    check_replica_brokers,
     move_progress,
     progress,
     replicas_of,
@@ -40,14 +40,11 @@ from ottla.operations.reassignment.plan import (
     Plan,
     PlanError,
     check_plan,
-    is_balanced,
-    make_plan,
     parse_brokers,
     parse_partitions,
     parse_plan,
     parse_topics,
     plan_text,
-    split_into_waves,
 )
 from ottla.operations.reassignment.throttles import Throttles, throttle_settings
 
@@ -157,12 +154,32 @@ class Brokers:
 
 
 def test_a_dead_broker_can_be_drained_but_no_unknown_one() -> None:
-    admin = cast("Admin", Brokers())
-    check_replica_brokers(admin, [2, 3])
+    def drain(*brokers: int) -> dict[TopicPartition, list[int]]:
+        topics, racks = [topic("a", [1, 3])], dict.fromkeys((1, 2))
+        return generate_plan(PlanGoal("drain", brokers), topics, racks, Random(1), holders=[4])
+
+    assert drain(3) == {TopicPartition("a", 0): [1, 2]}
+    assert drain(4) == {}, "it holds replicas of other topics"
     with pytest.raises(PlanError, match=r"^Unknown broker id 99$"):
-        check_replica_brokers(admin, [99])
+        drain(99)
     with pytest.raises(PlanError, match=r"^Unknown broker id 3$"):
-        check_brokers(admin, [3])
+        check_brokers(cast("Admin", Brokers()), [3])
+
+
+def test_each_goal_names_the_brokers_and_only_changes_are_planned() -> None:
+    topics, racks = [topic("a", [1, 2], [2, 1]), topic("b", [1], [1])], dict.fromkeys((1, 2, 3))
+    spread = generate_plan(PlanGoal("spread", (1, 2)), topics, racks, Random(1))
+    assert {name.topic for name in spread} == {"b"}, "a is spread well already"
+    assert {len(row) for row in spread.values()} == {1}
+    filled = generate_plan(PlanGoal("fill", (3,)), topics, racks, Random(1))
+    assert filled
+    assert all(3 in row for row in filled.values())
+    assert generate_plan(PlanGoal("factor", replication_factor=1), topics, racks, Random(1)) == {
+        TopicPartition("a", 0): [1],
+        TopicPartition("a", 1): [2],
+    }
+    with pytest.raises(PlanError, match="twice"):
+        generate_plan(PlanGoal("spread", (1, 1)), topics, racks, Random(1))
 
 
 def test_lists_of_topics_and_brokers() -> None:
@@ -267,24 +284,6 @@ def test_a_topic_that_fits_is_left_where_it_is() -> None:
     plan = make_plan([topic("a", [1, 2], [1, 2], [1, 2])], [1, 2, 3], {}, Random(5), 3)
     assert is_balanced(topic("a", *plan.values()), [1, 2, 3], 3)
     assert {frozenset(row) for row in plan.values()} == {frozenset({1, 2, 3})}
-
-
-def test_a_plan_in_waves_has_few_copies_at_a_broker_at_a_time() -> None:
-    now = {TopicPartition("a", number): [1 + number % 3, 1 + (number + 1) % 3] for number in range(30)}
-    wanted = {name: [4, row[1]] for name, row in now.items()}
-    parts = split_into_waves(wanted, now, 2)
-    assert {name: row for part in parts for name, row in part.items()} == wanted
-    assert [len(part) for part in parts] == [2] * 15, "broker 4 takes two at a time"
-    wider = split_into_waves(wanted, now, 100)
-    assert len(wider) == 1
-
-
-def test_plans_without_copies_do_not_wait_and_the_largest_partition_is_included() -> None:
-    a, b, c = (TopicPartition("a", number) for number in range(3))
-    now = {a: [1, 2], b: [1, 2], c: [1]}
-    assert split_into_waves({a: [2, 1], b: [2, 1]}, now, 1) == [{a: [2, 1], b: [2, 1]}], "only another order"
-    assert split_into_waves({c: [1, 2, 3, 4]}, now, 1) == [{c: [1, 2, 3, 4]}], "its leader serves three copies at once"
-    assert split_into_waves({}, now, 1) == []
 
 
 def test_what_a_plan_copies() -> None:

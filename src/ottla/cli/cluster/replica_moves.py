@@ -1,117 +1,87 @@
-"""Cluster-wide replica moves: print the plan, write a journal, execute, resume after a crash, cancel, roll back."""
+"""The commands that move replicas of a whole cluster: their options, the plan as a table, progress and outcome."""
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.broker_loads import DISK, IN, OUT, BalanceGoals, BrokerFigures, figures_of, skew
 from ottla.base.text import format_count
-from ottla.cli.arguments import positive
-from ottla.cli.reports.reassignment_progress import draw_progress
+from ottla.cli.arguments import Argument, OneOf, flag, positive
+from ottla.cli.reports.reassignment_progress import ProgressLine
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, print_line, warn
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, print_line, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.cluster import describe_cluster
 from ottla.client.errors import ClientError
 from ottla.operations.reassignment.cluster_model import (
     MEASURE_SECONDS,
     ClusterModel,
-    check_leaders,
     largest_replicas,
-    load_cluster_model,
-    other_reassignments,
 )
-from ottla.operations.reassignment.executor import (
-    ExecutionProgress,
-    Outcome,
-    StuckMoves,
-    cancel,
-    execute,
-    seconds_to_copy,
-)
-from ottla.operations.reassignment.journal import (
-    Journal,
-    JournalError,
-    journal_path,
-    read_journal,
-    write_journal,
-)
+from ottla.operations.reassignment.executor import COPIES_AT_ONCE, Round, StuckMoves, seconds_to_copy
+from ottla.operations.reassignment.journal import Journal
+from ottla.operations.reassignment.move_command import THROTTLE, MoveCommand, Outcome, Pace, PlanMaker
 from ottla.operations.reassignment.moves import bytes_to_copy, replicas_of
-from ottla.operations.reassignment.plan import PlanError, plan_text
+from ottla.operations.reassignment.plan import plan_text
 from ottla.operations.sizes import size_text
 
-THROTTLE = 10_000_000  # bytes per second and broker, low enough not to slow producers
-COPIES_AT_ONCE = 5  # copies that a broker sends or receives at a time
 UNBOUNDED = 10**9
 
 
-class MovePlan(NamedTuple):
-    """The moves that a command requests: target replicas, urgent partitions, pinned partitions, unknown loads."""
-
-    rows: dict[TopicPartition, list[int]]
-    urgent: frozenset[TopicPartition] = frozenset()
-    pinned: int = 0
-    unknown: frozenset[int] = frozenset()
-
-
-PlanMaker = Callable[[ClusterModel, argparse.Namespace], MovePlan]
-
-
-def add_move_options(parser: argparse.ArgumentParser, *, is_measured: bool) -> None:
-    """Add the options that all these commands share."""
-    parser.add_argument("--dry-run", action="store_true", help="show the plan, and move nothing")
-    parser.add_argument("--output", "-o", metavar="FILE", help="with --dry-run: write the plan in Kafka's form")
-    speed = parser.add_mutually_exclusive_group()
-    speed.add_argument(
-        "--throttle",
-        type=positive,
-        metavar="BYTES",
-        default=THROTTLE,
-        help=f"most bytes a second that a broker copies (default: {THROTTLE})",
-    )
-    speed.add_argument("--no-throttle", action="store_true", help="do not limit the speed")
-    parser.add_argument(
+# The options that all these commands share.
+MOVE_ARGUMENTS: Final = (
+    flag("--dry-run", help="show the plan, and move nothing"),
+    Argument("--output", "-o", metavar="FILE", help="with --dry-run: write the plan in Kafka's form"),
+    OneOf(
+        Argument(
+            "--throttle",
+            type=positive,
+            metavar="BYTES",
+            default=THROTTLE,
+            help=f"most bytes a second that a broker copies (default: {THROTTLE})",
+        ),
+        flag("--no-throttle", help="do not limit the speed"),
+    ),
+    Argument(
         "--at-once",
         type=positive,
         metavar="N",
         default=COPIES_AT_ONCE,
         help=f"copies a broker at a time (default: {COPIES_AT_ONCE})",
-    )
-    parser.add_argument(
+    ),
+    Argument(
         "--wait",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="wait until everything is moved (default); otherwise repeat the command to remove the throttle",
-    )
-    parser.add_argument(
+    ),
+    Argument(
         "--disk-mark", type=positive, metavar="PERCENT", default=85, help="how full a disk may become (default: 85)"
-    )
-    if is_measured:
-        parser.add_argument(
-            "--measure",
-            type=float,
-            metavar="SECONDS",
-            default=MEASURE_SECONDS,
-            help=f"how long traffic is measured; 0: it does not count (default: {MEASURE_SECONDS:.0f})",
-        )
-    ending = parser.add_mutually_exclusive_group()
-    ending.add_argument("--cancel", action="store_true", help="cancel the moves that this command started")
-    ending.add_argument("--rollback", action="store_true", help="move everything back to where it was before")
-    parser.add_argument("--state", metavar="DIR", help="folder of journals (default: ~/.local/state/ottla/moves)")
+    ),
+    OneOf(
+        flag("--cancel", help="cancel the moves that this command started"),
+        flag("--rollback", help="move everything back to where it was before"),
+    ),
+    Argument("--state", metavar="DIR", help="folder of journals (default: ~/.local/state/ottla/moves)"),
+)
+MEASURE: Final = Argument(
+    "--measure",
+    type=float,
+    metavar="SECONDS",
+    default=MEASURE_SECONDS,
+    help=f"how long traffic is measured; 0: it does not count (default: {MEASURE_SECONDS:.0f})",
+)
 
 
-def balance_aims(options: argparse.Namespace) -> BalanceGoals:
+def balance_goals(options: argparse.Namespace) -> BalanceGoals:
     if options.disk_mark > 100:
         raise UsageError(f"--disk-mark {options.disk_mark} is more than a whole disk")
     return BalanceGoals(disk_mark=options.disk_mark / 100)
@@ -119,118 +89,73 @@ def balance_aims(options: argparse.Namespace) -> BalanceGoals:
 
 def run_moves(client: Client, options: argparse.Namespace, command: str, make_plan: PlanMaker) -> int:
     """Run one command; returns the exit code."""
-    measured = getattr(options, "measure", 0.0)
-    if not 0 <= measured <= 3600:
+    if not 0 <= getattr(options, "measure", 0.0) <= 3600:
         raise UsageError("--measure is a number of seconds up to an hour")
     if options.output is not None and not options.dry_run:
         raise UsageError("--output requires --dry-run")
-    balance_aims(options)
-    path = journal_path(state_folder(options), describe_cluster(client).cluster_id)
-    with lock_cluster_moves(path), resume_hint(path):
-        journal = read_journal(path)
+    balance_goals(options)
+    pace = Pace(None if options.no_throttle else options.throttle, options.at_once if options.wait else UNBOUNDED)
+    with MoveCommand(client, command, state_folder(options), pace) as moves, resume_hint(moves):
         if options.cancel:
-            return _cancel(client, command, journal, path)
+            return _cancel(moves)
         if options.rollback:
-            return _roll_back(client, options, command, journal, path)
-        if journal is not None and not journal.is_ended:
-            return _resume(client, options, command, journal, path)
-        _check_nothing_moves(client)
-        return _start(client, options, command, make_plan, path)
+            journal = _rollback(moves, options)
+        elif moves.unfinished is not None:
+            journal = _resume(client, moves, moves.unfinished, options)
+        else:
+            journal = _start(moves, options, make_plan)
+        return 0 if journal is None else _execute(client, moves, journal, options)
 
 
-def _check_nothing_moves(client: Client) -> None:
-    moves = other_reassignments(client, ())
-    if moves:
-        raise PlanError(
-            f"{format_count(len(moves), 'move', 'is')} in progress that another command started (ottla reassign list): "
-            "wait until they finish, or cancel them (ottla reassign cancel)"
-        )
-
-
-def _start(client: Client, options: argparse.Namespace, command: str, make: PlanMaker, path: Path) -> int:
-    facts = load_cluster_model(client, getattr(options, "measure", 0.0))
+def _start(moves: MoveCommand, options: argparse.Namespace, make_plan: PlanMaker) -> Journal | None:
+    """Make and print the plan; None if nothing is to be moved."""
     try:
-        move_plan = make(facts, options)
+        facts, move_plan = moves.plan(make_plan, getattr(options, "measure", 0.0))
     except KafkaError as refusal:
         raise ToolError(refusal.message or refusal.error.name) from None
-    check_leaders(facts, move_plan.rows)
-    throttle = None if options.no_throttle else options.throttle
-    print_outlook(facts, move_plan.rows, throttle)
+    print_outlook(facts, move_plan.rows, None if options.no_throttle else options.throttle)
     warn_unknown_loads(facts, move_plan.pinned, move_plan.unknown)
     if options.output is not None:
         Path(options.output).write_text(plan_text(move_plan.rows, {}) + "\n", encoding="utf-8")
     if not move_plan.rows:
         print_line("No replica needs to move.")
-        return 0
+        return None
     if options.dry_run:
-        return 0
-    _check_nothing_moves(client)  # check again: another client may have started moves during the measurement
-    now = facts.rows
-    journal = Journal(
-        command,
-        facts.cluster_id,
-        int(time.time() * 1000),
-        {name: now[name] for name in move_plan.rows},
-        move_plan.rows,
-        throttle,
-        options.at_once if options.wait else UNBOUNDED,
-        tuple(sorted(move_plan.urgent)),
-    )
-    write_journal(path, journal)
-    print_line(f"The previous assignment is stored in {path}.")
-    return _carry_out(client, journal, path, is_waiting=options.wait)
+        return None
+    journal = moves.start(facts, move_plan, int(time.time() * 1000))
+    print_line(f"The previous assignment is stored in {moves.path}.")
+    return journal
 
 
-def _resume(client: Client, options: argparse.Namespace, command: str, journal: Journal, path: Path) -> int:
-    if journal.command != command or journal.is_rollback:
-        raise JournalError(
-            f"`{journal.command_text}` is not finished: repeat it to resume, or cancel it: "
-            f"ottla cluster {journal.command} --cancel"
-        )
+def _resume(client: Client, moves: MoveCommand, journal: Journal, options: argparse.Namespace) -> Journal | None:
+    journal = moves.resume(journal)
     now = replicas_of(Admin(client).topics(journal.topics))
     done = sum(now.get(name) == row for name, row in journal.after.items())
     print_line(f"Resuming: {done} of {_in_place_text(len(journal.after))}.")
-    if options.dry_run:
-        return 0
-    throttle = None if options.no_throttle else options.throttle
-    again = journal._replace(throttle=throttle, at_once=options.at_once if options.wait else UNBOUNDED)
-    return _carry_out(client, again, path, is_waiting=options.wait)
+    return None if options.dry_run else journal
 
 
-def _cancel(client: Client, command: str, journal: Journal | None, path: Path) -> int:
-    if journal is None or journal.is_ended:
+def _cancel(moves: MoveCommand) -> int:
+    journal = moves.unfinished
+    if journal is None:
         print_line("No moves of this command are in progress.")
         return 0
-    _check_command(command, journal)
-    ended, refused = cancel(client, journal, lambda new: write_journal(path, new))
+    ended, refused = moves.cancel(journal)
     for name, problem in sorted(refused.items()):
         warn(f"{name}: {problem}")
     print_line(f"Cancelled {format_count(ended, 'move')}. Finished moves stay: --rollback reverts them.")
     return EXIT_FAILED if refused else 0
 
 
-def _roll_back(client: Client, options: argparse.Namespace, command: str, journal: Journal | None, path: Path) -> int:
-    if journal is None:
-        raise JournalError(f"the previous assignment is unknown: {path} does not exist")
-    _check_command(command, journal)
-    throttle = None if options.no_throttle else options.throttle
-    if not journal.is_rollback:
-        now = replicas_of(Admin(client).topics(journal.topics))
-        journal = journal.rollback(now, int(time.time() * 1000))
-    elif journal.is_ended:
+def _rollback(moves: MoveCommand, options: argparse.Namespace) -> Journal | None:
+    journal = moves.rollback(int(time.time() * 1000))
+    if journal.is_ended:
         print_line("Already rolled back.")
-        return 0
+        return None
     if options.dry_run:
         print_line(f"{format_count(len(journal.after), 'partition')} would be moved back.")
-        return 0
-    journal = journal._replace(throttle=throttle, at_once=options.at_once if options.wait else UNBOUNDED)
-    write_journal(path, journal)
-    return _carry_out(client, journal, path, is_waiting=options.wait)
-
-
-def _check_command(command: str, journal: Journal) -> None:
-    if journal.command != command:
-        raise JournalError(f"the last command was `ottla cluster {journal.command}`, not `ottla cluster {command}`")
+        return None
+    return journal
 
 
 # ---- execution
@@ -240,28 +165,26 @@ class _DetachedError(Exception):
     """All moves are started and --no-wait was given."""
 
 
-def _carry_out(client: Client, journal: Journal, path: Path, *, is_waiting: bool) -> int:
+def _execute(client: Client, moves: MoveCommand, journal: Journal, options: argparse.Namespace) -> int:
+    watcher = _ProgressWatcher(client, journal, is_waiting=options.wait)
     try:
-        outcome = execute(
-            client, journal, lambda new: write_journal(path, new), _ProgressWatcher(client, journal, is_waiting)
-        )
+        outcome = moves.execute(journal, watcher)
     except _DetachedError:
         print_line(_hint(journal))
         return 0
-    _clear_line()
+    finally:
+        watcher.line.clear()
     return _print_outcome(journal, outcome)
 
 
 @contextmanager
-def resume_hint(path: Path) -> Iterator[None]:
+def resume_hint(moves: MoveCommand) -> Iterator[None]:
     """After an interruption, print how to resume or cancel the moves in progress."""
     try:
         yield
     except (KeyboardInterrupt, ClientError):
-        journal = read_journal(path)
-        if journal is not None and not journal.is_ended:
-            _clear_line()
-            warn(_hint(journal))
+        if moves.unfinished is not None:
+            warn(_hint(moves.unfinished))
         raise
 
 
@@ -275,34 +198,25 @@ def _hint(journal: Journal) -> str:
 class _ProgressWatcher:
     """Draws a progress line on a terminal while moves are in progress."""
 
-    def __init__(self, client: Client, journal: Journal, is_waiting: bool) -> None:
+    def __init__(self, client: Client, journal: Journal, *, is_waiting: bool) -> None:
         self.client = client
         self.journal = journal
         self.is_waiting = is_waiting
-        self.is_shown = is_terminal(sys.stderr)
-        self.most_bytes = 0
-        self.observations = 0
+        self.line = ProgressLine(client)
+        self.rounds = 0
         self.stuck = StuckMoves()
-        self.started = time.monotonic()
 
-    def __call__(self, sight: ExecutionProgress) -> None:
-        self.observations += 1
-        if not self.is_waiting and self.observations > 1 and not sight.waiting and sight.under_way:
+    def __call__(self, now: Round) -> None:
+        self.rounds += 1
+        if not self.is_waiting and self.rounds > 1 and not now.waiting and now.under_way:
             raise _DetachedError
-        for name in self.stuck.update(sight.without_leader, self.client.clock.monotonic_ms()):
-            _clear_line()
+        for name in self.stuck.update(now.without_leader, self.client.clock.monotonic_ms()):
+            self.line.clear()
             warn(
                 f"{name} has no leader, so nothing is copied until a broker that holds it is back. To cancel moves in "
                 f"progress: ottla cluster {self.journal.command} --cancel"
             )
-        if self.is_shown and sight.under_way:
-            total = len(self.journal.after) - sight.waiting
-            self.most_bytes = draw_progress(self.client, sight.under_way, total, self.most_bytes, self.started)
-
-
-def _clear_line() -> None:
-    if is_terminal(sys.stderr):
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        self.line.draw(now.under_way, len(self.journal.after) - now.waiting)
 
 
 def _print_outcome(journal: Journal, outcome: Outcome) -> int:
@@ -340,20 +254,6 @@ def state_folder(options: argparse.Namespace) -> Path:
         return Path(options.state)
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "ottla" / "moves"
-
-
-@contextmanager
-def lock_cluster_moves(path: Path) -> Iterator[None]:
-    """Allow one such command at a time for a cluster on this machine."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_suffix(".lock"), "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ToolError(
-                "another command is moving replicas of this cluster: wait until it ends, or stop it"
-            ) from None
-        yield
 
 
 # ---- the plan as a table

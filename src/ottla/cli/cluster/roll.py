@@ -6,9 +6,9 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from ottla.cli.arguments import add_connection, duration
+from ottla.cli.arguments import Argument, Command, duration, flag
 from ottla.cli.reports.broker_screen import duration_text as span
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import (
@@ -52,29 +52,6 @@ ottla cluster roll --continue                                           resume a
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("roll", help="restart the brokers one at a time", examples=EXAMPLES)
-    parser.add_argument(
-        "--command", metavar="COMMAND", help="restarts one broker; {id}, {host}, {port} and {rack} are filled in"
-    )
-    parser.add_argument("--brokers", type=_ids, default=(), metavar="1,2", help="restart only these brokers")
-    parser.add_argument("--dry-run", action="store_true", help="print the order, the commands and possible obstacles")
-    parser.add_argument("--continue", action="store_true", dest="is_continued", help="resume the roll that stopped")
-    parser.add_argument("--anew", action="store_true", help="discard a stopped roll and start with all brokers")
-    parser.add_argument("--wait", type=duration, default=600_000, metavar="TIME", help="limit of a wait (default: 10m)")
-    parser.add_argument(
-        "--timeout", type=duration, default=300_000, metavar="TIME", help="limit of the command (default: 5m)"
-    )
-    parser.add_argument(
-        "--allow-interruption",
-        action="store_true",
-        help="also restart brokers without which some partitions cannot be written",
-    )
-    parser.add_argument("--state", type=Path, metavar="FILE", help="file that stores the progress of the roll")
-    parser.set_defaults(action=run)
-    add_connection(parser)
-
-
 def run(client: Client, options: argparse.Namespace) -> int:
     if options.is_continued and options.anew:
         raise UsageError("--continue and --anew exclude each other")
@@ -98,6 +75,23 @@ def _ids(text: str) -> tuple[int, ...]:
     if len(set(ids)) < len(ids):
         raise argparse.ArgumentTypeError("a broker is named twice")
     return ids
+
+
+COMMAND: Final = Command(
+    "roll",
+    "restart the brokers one at a time",
+    run,
+    Argument("--command", metavar="COMMAND", help="restarts one broker; {id}, {host}, {port} and {rack} are filled in"),
+    Argument("--brokers", type=_ids, default=(), metavar="1,2", help="restart only these brokers"),
+    flag("--dry-run", help="print the order, the commands and possible obstacles"),
+    flag("--continue", dest="is_continued", help="resume the roll that stopped"),
+    flag("--anew", help="discard a stopped roll and start with all brokers"),
+    Argument("--wait", type=duration, default=600_000, metavar="TIME", help="limit of a wait (default: 10m)"),
+    Argument("--timeout", type=duration, default=300_000, metavar="TIME", help="limit of the command (default: 5m)"),
+    flag("--allow-interruption", help="also restart brokers without which some partitions cannot be written"),
+    Argument("--state", type=Path, metavar="FILE", help="file that stores the progress of the roll"),
+    examples=EXAMPLES,
+)
 
 
 def _brokers_to_restart(look: ClusterState, ids: tuple[int, ...]) -> list[int]:

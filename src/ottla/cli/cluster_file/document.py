@@ -21,7 +21,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ottla.base.names import topic_name_problem
-from ottla.cli.cluster_file.cluster_state import (
+from ottla.cli.cluster_file.policy import policy_sections, read_policy_sections, section_text
+from ottla.cli.cluster_file.policy_document import (
+    EntryError,
+    Sections,
+    add_unique,
+    check_keys,
+    required_number,
+    required_text,
+)
+from ottla.operations.cluster_policy.cluster_state import (
     ALL_BROKERS,
     BROKERS,
     GROUPS,
@@ -33,15 +42,6 @@ from ottla.cli.cluster_file.cluster_state import (
     Settings,
     SubjectState,
     TopicState,
-)
-from ottla.cli.cluster_file.policy import policy_sections, read_policy_sections, section_text
-from ottla.cli.cluster_file.policy_document import (
-    EntryError,
-    Sections,
-    add_unique,
-    check_keys,
-    required_number,
-    required_text,
 )
 from ottla.operations.errors import WrongInputError
 from ottla.operations.schema_registry.schemas import AVRO, KINDS, LEVELS, TYPES, Reference, UnregisteredSchema

@@ -22,7 +22,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.base.security import WILDCARD, Operation, PatternType, Permission
 from ottla.base.text import escape
@@ -34,7 +34,7 @@ from ottla.cli.cluster_file.policy_document import (
     required_number,
     required_text,
 )
-from ottla.client.quotas import Entity, SaltedPassword, entity_words, parse_quota
+from ottla.client.quotas import SaltedPassword, entity_words, parse_quota
 from ottla.operations.acls.acl_entries import (
     CLUSTER,
     RESOURCES,
@@ -43,13 +43,21 @@ from ottla.operations.acls.acl_entries import (
     parse_operation,
     parse_principal,
 )
+from ottla.operations.cluster_policy.security_policy import (
+    QUOTAS,
+    RIGHTS,
+    SECTIONS,
+    USERS,
+    EntityKey,
+    Login,
+    Policy,
+    entity_key,
+)
 from ottla.operations.quotas import sort_key
 from ottla.pipelines.model.problems import did_you_mean
 from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern
 from ottla.security.scram_credentials import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, NUMBERS
 
-USERS, RIGHTS, QUOTAS = "users", "rights", "quotas"
-SECTIONS: Final = (USERS, RIGHTS, QUOTAS)
 USER_WORDS: Final = ("user", "mechanism", "iterations", "salt", "salted_password")
 RIGHT_WORDS: Final = ("allow", "deny", "operation", *RESOURCES, "cluster", "prefixed", "host")
 WORDS_OF_TYPE: Final = {resource_type: word for word, resource_type in RESOURCES.items()}
@@ -57,28 +65,6 @@ HEAD: Final = """\
 # Users, ACLs and quotas. To compare the cluster with this file: ottla security apply FILE --dry-run
 # Passwords are not included: brokers do not return them, not even hashed.
 """
-
-EntityKey = tuple[tuple[str, str | None], ...]
-
-
-class Login(NamedTuple):
-    """One login mechanism of a user."""
-
-    iterations: int
-    password: SaltedPassword | None = None
-
-
-class Policy(NamedTuple):
-    """The wanted or the current state; None: the section is not specified."""
-
-    users: dict[tuple[str, str], Login] | None = None  # by user and mechanism
-    rights: frozenset[AclBinding] | None = None
-    quotas: dict[tuple[EntityKey, str], float] | None = None  # by entity and quota name
-
-
-def entity_key(entity: Entity) -> EntityKey:
-    return tuple(sorted(entity.items(), key=lambda item: item[0]))
-
 
 # ---- reading
 

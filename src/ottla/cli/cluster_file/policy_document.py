@@ -163,3 +163,10 @@ def print_problems(tool: str, problem: FileError) -> None:
     if len(problem.lines) > LINES_MAX:
         words = "or more others" if len(problem.lines) >= PROBLEMS_MAX else "more"
         warn(f"{tool}: and {len(problem.lines) - LINES_MAX} {words}")
+
+
+def warn_unmanaged(unmanaged: Mapping[str, int]) -> None:
+    """Report what is in the cluster, but not in the file."""
+    if unmanaged:
+        counts = ", ".join(f"{name}: {count}" for name, count in unmanaged.items())
+        warn(f"note: not in the file and left alone, --prune removes it: {counts}")

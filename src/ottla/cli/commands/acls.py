@@ -13,7 +13,7 @@ from ottla.base.security import (
     Permission,
     pascal_name,
 )
-from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import UsageError, print_line
@@ -64,53 +64,68 @@ def run(arguments: Sequence[str]) -> int:
         return code
 
 
+# The resources that a rule is about.
+RESOURCE_ARGUMENTS: Final = (
+    *(
+        Argument(f"--{name}", action="append", default=[], metavar="NAME", help="a resource; *: all of its kind")
+        for name in RESOURCES
+    ),
+    flag("--cluster", help="the cluster as a resource"),
+    flag("--prefixed", help="names are beginnings of names"),
+)
+RULE_ARGUMENTS: Final = (
+    Argument("--allow", action="append", default=[], metavar="PRINCIPAL", help="principal to allow"),
+    Argument("--deny", action="append", default=[], metavar="PRINCIPAL", help="principal to deny"),
+    Argument("--operation", action="append", default=[], metavar="NAME[,NAME]", help="operations; default: all"),
+    Argument("--host", action="append", default=[], metavar="ADDRESS", help="from where; default: anywhere"),
+    flag("--producer", help="the operations of a producer"),
+    flag("--consumer", help="the operations of a consumer"),
+    *RESOURCE_ARGUMENTS,
+)
+
+
 def _parser() -> Parser:
-    parser = Parser(prog="ottla acls", description="Manage access rules (ACLs).", examples=EXAMPLES)
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    list_ = commands.add_parser("list", help="show rules", examples=EXAMPLES)
-    list_.set_defaults(action=_list)
-    list_.add_argument("--principal", metavar="PRINCIPAL", help="only rules of this one, such as User:alice")
-    add = commands.add_parser("add", help="add rules", examples=EXAMPLES)
-    add.set_defaults(action=_add)
-    remove = commands.add_parser("remove", help="remove rules", examples=EXAMPLES)
-    remove.set_defaults(action=_remove)
-    for each in (add, remove):
-        each.add_argument("--allow", action="append", default=[], metavar="PRINCIPAL", help="principal to allow")
-        each.add_argument("--deny", action="append", default=[], metavar="PRINCIPAL", help="principal to deny")
-        each.add_argument(
-            "--operation", action="append", default=[], metavar="NAME[,NAME]", help="operations; default: all"
-        )
-        each.add_argument(
-            "--host", action="append", default=[], metavar="ADDRESS", help="from where; default: anywhere"
-        )
-        each.add_argument("--producer", action="store_true", help="the operations of a producer")
-        each.add_argument("--consumer", action="store_true", help="the operations of a consumer")
-    explain = commands.add_parser("explain", help="explain why an operation is allowed or denied", examples=EXAMPLES)
-    explain.set_defaults(action=_explain)
-    explain.add_argument("--principal", required=True, metavar="PRINCIPAL", help="the principal, such as User:alice")
-    explain.add_argument("--operation", required=True, metavar="NAME", help="the operation")
-    explain.add_argument("--host", default="", metavar="ADDRESS", help="from where")
-    for each in (list_, add, remove, explain):
-        add_connection(each)
-        _add_resources(each)
-    suggest = commands.add_parser(
-        "suggest", help="suggest rules from the denials that permissive mode has logged", examples=EXAMPLES
+    as_json = flag("--json", help="print JSON")
+    return Parser(
+        prog="ottla acls",
+        description="Manage access rules (ACLs).",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command(
+                "list",
+                "show rules",
+                _list,
+                Argument("--principal", metavar="PRINCIPAL", help="only rules of this one, such as User:alice"),
+                *RESOURCE_ARGUMENTS,
+                as_json,
+                examples=EXAMPLES,
+            ),
+            Command("add", "add rules", _add, *RULE_ARGUMENTS, as_json, examples=EXAMPLES),
+            Command("remove", "remove rules", _remove, *RULE_ARGUMENTS, as_json, examples=EXAMPLES),
+            Command(
+                "explain",
+                "explain why an operation is allowed or denied",
+                _explain,
+                Argument("--principal", required=True, metavar="PRINCIPAL", help="the principal, such as User:alice"),
+                Argument("--operation", required=True, metavar="NAME", help="the operation"),
+                Argument("--host", default="", metavar="ADDRESS", help="from where"),
+                *RESOURCE_ARGUMENTS,
+                as_json,
+                examples=EXAMPLES,
+            ),
+            Command(
+                "suggest",
+                "suggest rules from the denials that permissive mode has logged",
+                _suggest,
+                Argument("file", metavar="FILE", help="a kafka-authorizer.log"),
+                flag("--denied", help="use actual denials instead"),
+                as_json,
+                has_shared=False,
+                examples=EXAMPLES,
+            ),
+        ),
     )
-    suggest.set_defaults(action=_suggest)
-    suggest.add_argument("file", metavar="FILE", help="a kafka-authorizer.log")
-    suggest.add_argument("--denied", action="store_true", help="use actual denials instead")
-    for each in (list_, add, remove, explain, suggest):
-        each.add_argument("--json", action="store_true", help="print JSON")
-    return parser
-
-
-def _add_resources(parser: argparse.ArgumentParser) -> None:
-    for name in RESOURCES:
-        help_ = "a resource; *: all of its kind"
-        parser.add_argument(f"--{name}", action="append", default=[], metavar="NAME", help=help_)
-    parser.add_argument("--cluster", action="store_true", help="the cluster as a resource")
-    parser.add_argument("--prefixed", action="store_true", help="names are beginnings of names")
 
 
 def _patterns(options: argparse.Namespace) -> list[ResourcePattern]:

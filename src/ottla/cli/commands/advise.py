@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from ottla.base.text import escape_json
-from ottla.cli.arguments import Parser, add_connection, positive
+from ottla.cli.arguments import CONNECTION, Argument, OneOf, Parser, flag, positive
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, is_terminal, print_line, warn
@@ -54,29 +54,36 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla advise",
         description="Recommend changes to a topic, a group or a client, with the expected effect.",
         examples=EXAMPLES,
+        arguments=(
+            *CONNECTION,
+            OneOf(
+                Argument(
+                    "--topic", metavar="NAME", help="how it is written and read: batches, compression, keys, fetches"
+                ),
+                Argument("--group", metavar="NAME", help="its members, their speed, its commits"),
+                Argument("--client", metavar="ID", help="a client id: the metrics that it pushes"),
+                is_required=True,
+            ),
+            Argument(
+                "--url",
+                action="append",
+                metavar="URL",
+                help=f"a broker's metrics endpoint or Jolokia agent; once for each broker (default: ${URL_VARIABLE})",
+            ),
+            Argument(
+                "--seconds",
+                type=positive,
+                default=SECONDS,
+                metavar="N",
+                help=f"between two readings of metrics ({SECONDS})",
+            ),
+            flag("--json", help="one JSON document"),
+        ),
     )
-    add_connection(parser)
-    subject = parser.add_mutually_exclusive_group(required=True)
-    subject.add_argument(
-        "--topic", metavar="NAME", help="how it is written and read: batches, compression, keys, fetches"
-    )
-    subject.add_argument("--group", metavar="NAME", help="its members, their speed, its commits")
-    subject.add_argument("--client", metavar="ID", help="a client id: the metrics that it pushes")
-    parser.add_argument(
-        "--url",
-        action="append",
-        metavar="URL",
-        help=f"a broker's metrics endpoint or Jolokia agent; once for each broker (default: ${URL_VARIABLE})",
-    )
-    parser.add_argument(
-        "--seconds", type=positive, default=SECONDS, metavar="N", help=f"between two readings of metrics ({SECONDS})"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON document")
-    return parser
 
 
 def _topic(client: Client, options: argparse.Namespace) -> Report:

@@ -9,23 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ottla.cli.arguments import Parser, add_connection, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, flag
 from ottla.cli.client_settings import command_properties, make_client
-from ottla.cli.cluster_file.cluster_admin import (
-    cluster_steps,
-    read_cluster,
-    validate_plan,
-    wait_for_topics,
-    without_temporary_settings,
-)
-from ottla.cli.cluster_file.cluster_plan import ClusterPlan, make_cluster_plan
-from ottla.cli.cluster_file.cluster_state import SCHEMAS, SECTIONS, ClusterState
 from ottla.cli.cluster_file.document import cluster_text, hidden_notes, read_cluster_file
-from ottla.cli.cluster_file.policy_admin import check_authorizer, check_own_access
-from ottla.cli.cluster_file.policy_document import STDIN, FileError, display_path, load_policy_text, print_problems
-from ottla.cli.cluster_file.policy_plan import COLUMNS, Outcome, Row, run_steps
-from ottla.cli.cluster_file.schemas import NO_SCHEMAS, make_schema_plan, read_subjects
-from ottla.cli.registry_options import add_registry, registry_of
+from ottla.cli.cluster_file.policy_document import (
+    STDIN,
+    FileError,
+    display_path,
+    load_policy_text,
+    print_problems,
+    warn_unmanaged,
+)
+from ottla.cli.registry_options import REGISTRY, registry_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import (
     EXIT_FAILED,
@@ -38,9 +33,18 @@ from ottla.cli.terminal import (
     is_terminal,
     warn,
 )
-from ottla.client.client import Client
 from ottla.operations.acls.evaluation import Caller
-from ottla.operations.schema_registry.client import RegistryClient
+from ottla.operations.cluster_policy.cluster_admin import (
+    cluster_steps,
+    make_checked_plan,
+    read_cluster,
+    wait_for_topics,
+    without_temporary_settings,
+)
+from ottla.operations.cluster_policy.cluster_plan import ClusterPlan
+from ottla.operations.cluster_policy.cluster_state import SECTIONS, ClusterState
+from ottla.operations.cluster_policy.schemas import read_subjects
+from ottla.operations.cluster_policy.security_plan import COLUMNS, Outcome, Row, run_steps
 from ottla.operations.schema_registry.client_config import without_registry
 from ottla.operations.schema_registry.folders import read_draft_file
 from ottla.operations.schema_registry.schemas import UnregisteredSchema
@@ -71,29 +75,22 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog=TOOL,
         description="Export a cluster of ottla or Apache Kafka to a file, compare it with a file, apply a file.",
         examples=EXAMPLES,
+        arguments=(
+            *CONNECTION,
+            REGISTRY,
+            Argument("file", nargs="?", metavar="FILE", help="the wanted state of the cluster; -: standard input"),
+            flag("--export", help="print the current state of the cluster, without secrets"),
+            flag("--dry-run", help="only print the changes: exit code 3 if there are any, 1 if they are impossible"),
+            flag("--prune", help="remove what is not in the file, within the sections of the file"),
+            flag("--yes", "-y", help="remove without confirmation"),
+            flag("--set-passwords", help="also set existing secrets, which cannot be compared"),
+            flag("--json", help="print JSON"),
+        ),
     )
-    add_connection(parser)
-    add_registry(parser)
-    parser.add_argument("file", nargs="?", metavar="FILE", help="the wanted state of the cluster; -: standard input")
-    parser.add_argument("--export", action="store_true", help="print the current state of the cluster, without secrets")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="only print the changes: exit code 3 if there are any, 1 if they are impossible",
-    )
-    parser.add_argument(
-        "--prune", action="store_true", help="remove what is not in the file, within the sections of the file"
-    )
-    parser.add_argument("--yes", "-y", action="store_true", help="remove without confirmation")
-    parser.add_argument(
-        "--set-passwords", action="store_true", help="also set existing secrets, which cannot be compared"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser
 
 
 # ---- export
@@ -125,7 +122,14 @@ def _apply(options: argparse.Namespace, properties: dict[str, str]) -> int:
         return EXIT_USAGE
     registry = registry_of(options, properties) if wanted.schemas is not None else None
     with make_client(bootstrap_of(options), without_registry(properties)) as client:
-        plan = _plan(client, registry, wanted, Caller(properties), options)
+        plan = make_checked_plan(
+            client,
+            registry,
+            wanted,
+            Caller(properties),
+            prunes=options.prune,
+            sets_secrets=options.set_passwords,
+        )
         if options.dry_run:
             _show(plan, plan.rows(), options)
             _print_reasons(plan)
@@ -154,23 +158,6 @@ def _wanted(path: str) -> ClusterState:
     return read_cluster_file(load_policy_text(path), display_path(path), read_draft)
 
 
-def _plan(
-    client: Client,
-    registry: RegistryClient | None,
-    wanted: ClusterState,
-    caller: Caller,
-    options: argparse.Namespace,
-) -> ClusterPlan:
-    found = read_cluster(client, [name for name in wanted.sections() if name != SCHEMAS], wanted)
-    check_authorizer(wanted.policy, found.policy)
-    schemas = NO_SCHEMAS
-    if registry is not None and wanted.schemas is not None:
-        schemas = make_schema_plan(registry, wanted.schemas, prunes=options.prune)
-    plan = make_cluster_plan(wanted, found, schemas, prunes=options.prune, sets_secrets=options.set_passwords)
-    check_own_access(client, caller, plan.policy, found.policy)
-    return validate_plan(client, plan)
-
-
 def _confirm_removals(plan: ClusterPlan, options: argparse.Namespace) -> bool:
     """Ask for confirmation of removals; returns whether the plan was printed. Raises ToolError if the answer is no."""
     removals = plan.removals()
@@ -195,9 +182,7 @@ def _show(plan: ClusterPlan, rows: Sequence[Row], options: argparse.Namespace, o
         print_table(COLUMNS, rows)
     elif plan.is_empty and is_terminal(sys.stdout):
         print("Nothing to change.")
-    if plan.unmanaged:
-        counts = ", ".join(f"{name}: {count}" for name, count in plan.unmanaged.items())
-        warn(f"note: not in the file and left alone, --prune removes it: {counts}")
+    warn_unmanaged(plan.unmanaged)
     if plan.uncompared_secrets:
         warn(f"note: secrets cannot be compared, --set-passwords sets them: {', '.join(plan.uncompared_secrets)}")
 

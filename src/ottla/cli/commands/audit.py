@@ -19,7 +19,7 @@ from ottla.base.errors import Error
 from ottla.base.names import AUDIT_TOPIC
 from ottla.base.security import SEPARATOR
 from ottla.base.text import escape_cell
-from ottla.cli.arguments import Parser, add_connection, bootstrap_of, closest_match
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, closest_match, flag
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.records.console_consumer import EARLIEST, LATEST, ConsumePlan, Sink, consumer_settings, read_and_print
 from ottla.cli.records.formatters import Message
@@ -82,21 +82,26 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla audit", description="Read the audit trail.", examples=EXAMPLES)
-    add_connection(parser)
-    parser.add_argument("--principal", metavar="NAME", help="only events of this principal (alice is User:alice)")
-    parser.add_argument(
-        "--event",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only these events; accepts patterns such as 'topic.*'",
+    return Parser(
+        prog="ottla audit",
+        description="Read the audit trail.",
+        examples=EXAMPLES,
+        arguments=(
+            *CONNECTION,
+            Argument("--principal", metavar="NAME", help="only events of this principal (alice is User:alice)"),
+            Argument(
+                "--event",
+                action="append",
+                default=[],
+                metavar="NAME",
+                help="only these events; accepts patterns such as 'topic.*'",
+            ),
+            Argument("--topic", metavar="NAME", help="only events about this topic; accepts patterns"),
+            Argument("--since", metavar="TIME", help="30m, 12h, 7d, or a date such as 2026-11-15T08:00:00"),
+            flag("--follow", "-f", help="also print new events, until Ctrl-C"),
+            flag("--json", help="print the original events, one JSON object per line"),
+        ),
     )
-    parser.add_argument("--topic", metavar="NAME", help="only events about this topic; accepts patterns")
-    parser.add_argument("--since", metavar="TIME", help="30m, 12h, 7d, or a date such as 2026-11-15T08:00:00")
-    parser.add_argument("--follow", "-f", action="store_true", help="also print new events, until Ctrl-C")
-    parser.add_argument("--json", action="store_true", help="print the original events, one JSON object per line")
-    return parser
 
 
 def _check_audit_topic(bootstrap: str, properties: dict[str, str]) -> None:

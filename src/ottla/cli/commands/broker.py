@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ottla.base.lazy_modules import make_lazy
-from ottla.cli.arguments import Parser, parse_pairs
+from ottla.cli.arguments import Argument, Parser, flag, parse_pairs
 from ottla.cli.processes.cluster_defaults import PROCESSES_MAX, count_or_auto_type
 from ottla.cli.terminal import ToolError, UsageError
 
@@ -43,30 +43,7 @@ KAFKA_LOG_RETENTION_HOURS=24 ottla broker --from-environment
 
 
 def run(arguments: Sequence[str]) -> int:
-    parser = Parser(
-        prog="ottla broker",
-        description="Run one broker in the foreground, or several of one machine. SIGTERM and Ctrl-C stop it in order.",
-        examples=EXAMPLES,
-    )
-    parser.add_argument("--config", metavar="FILE", help="server.properties; without it Kafka's defaults")
-    parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="wins over the file; can be repeated"
-    )
-    parser.add_argument(
-        "--from-environment",
-        action="store_true",
-        help="for containers: run CUSTOM_INIT_SCRIPT, then use KAFKA_... variables as settings",
-    )
-    parser.add_argument(
-        "--stop-on-eof", action="store_true", help="stop when stdin ends, for a program that runs a broker as its child"
-    )
-    parser.add_argument(
-        "--processes",
-        type=count_or_auto_type("processes", PROCESSES_MAX),
-        metavar="N",
-        help="run several brokers of a cluster, with consecutive ids, ports and folders; auto: one per core",
-    )
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     if options.processes is not None:
         if options.from_environment or options.stop_on_eof:
             raise UsageError("--processes is for a machine: in containers, and as a child, a broker runs alone")
@@ -79,6 +56,35 @@ def run(arguments: Sequence[str]) -> int:
     if options.from_environment:
         return start(options.config, overrides, run_init_scripts(os.environ), is_container=True)
     return start(options.config, overrides)
+
+
+def _parser() -> Parser:
+    return Parser(
+        prog="ottla broker",
+        description="Run one broker in the foreground, or several of one machine. SIGTERM and Ctrl-C stop it in order.",
+        examples=EXAMPLES,
+        arguments=(
+            Argument("--config", metavar="FILE", help="server.properties; without it Kafka's defaults"),
+            Argument(
+                "--override",
+                action="append",
+                default=[],
+                metavar="KEY=VALUE",
+                help="wins over the file; can be repeated",
+            ),
+            flag(
+                "--from-environment",
+                help="for containers: run CUSTOM_INIT_SCRIPT, then use KAFKA_... variables as settings",
+            ),
+            flag("--stop-on-eof", help="stop when stdin ends, for a program that runs a broker as its child"),
+            Argument(
+                "--processes",
+                type=count_or_auto_type("processes", PROCESSES_MAX),
+                metavar="N",
+                help="run several brokers of a cluster, with consecutive ids, ports and folders; auto: one per core",
+            ),
+        ),
+    )
 
 
 def start(

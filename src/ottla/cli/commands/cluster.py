@@ -5,18 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from ottla.base.names import INTERNAL_TOPICS
-from ottla.base.placement.balance import plan_balance
-from ottla.base.placement.broker_loads import racks_of
-from ottla.base.placement.moves import plan_factor
-from ottla.base.placement.removal import plan_removal
 from ottla.base.text import format_count
-from ottla.cli.arguments import Parser, add_connection, duration, not_negative, positive
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, duration, flag, not_negative, positive
 from ottla.cli.client_settings import client_of
 from ottla.cli.cluster import roll
-from ottla.cli.cluster.replica_moves import MovePlan, add_move_options, balance_aims, run_moves
+from ottla.cli.cluster.replica_moves import MEASURE, MOVE_ARGUMENTS, balance_goals, run_moves
 from ottla.cli.reports.broker_screen import duration_text as span
 from ottla.cli.reports.quorum_report import COLUMNS, replication_rows
 from ottla.cli.tables import print_table
@@ -33,10 +28,16 @@ from ottla.operations.maintenance import (
     maintenance_ends,
     remaining_leaders,
 )
-from ottla.operations.reassignment.cluster_model import ClusterModel, check_all_brokers_live
-from ottla.operations.reassignment.moves import check_brokers, check_replica_brokers, find_topics, replicas_of
-from ottla.operations.reassignment.plan import PlanError
-from ottla.operations.topic_summary import min_isr
+from ottla.operations.reassignment.cluster_model import ClusterModel
+from ottla.operations.reassignment.cluster_plans import (
+    DEFAULT_FACTOR,
+    INTERNAL_FACTORS,
+    MovePlan,
+    plan_brokers_removal,
+    plan_cluster_balance,
+    plan_replication_factor,
+)
+from ottla.operations.reassignment.moves import check_brokers, replicas_of
 
 EXAMPLES = """
 ottla cluster info
@@ -60,29 +61,72 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla cluster",
         description="Show the cluster, move replicas, and manage brokers.",
         examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command("info", "the cluster's id and its brokers", _info),
+            Command("apis", "which APIs each broker offers", _apis),
+            Command("quorum", "the nodes that keep the metadata", _quorum),
+            Command(
+                "unregister",
+                "remove the registration of a broker that will not come back",
+                _unregister,
+                Argument("id", type=not_negative, metavar="ID"),
+            ),
+            Command(
+                "maintenance",
+                "move leaders off a broker during work on it",
+                _maintenance,
+                Argument("id", type=not_negative, nargs="?", metavar="ID", help="the broker; without it: a list"),
+                Argument("--for", type=duration, dest="for_ms", metavar="TIME", help="how long at most: 30m, 2h"),
+                flag("--end", help="the work is done: the broker leads again"),
+                examples=MAINTENANCE_EXAMPLES,
+            ),
+            roll.COMMAND,
+            *_move_commands(),
+        ),
     )
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    info = commands.add_parser("info", help="the cluster's id and its brokers")
-    info.set_defaults(action=_info)
-    apis = commands.add_parser("apis", help="which APIs each broker offers")
-    apis.set_defaults(action=_apis)
-    quorum = commands.add_parser("quorum", help="the nodes that keep the metadata")
-    quorum.set_defaults(action=_quorum)
-    unregister = commands.add_parser("unregister", help="remove the registration of a broker that will not come back")
-    unregister.add_argument("id", type=not_negative, metavar="ID")
-    unregister.set_defaults(action=_unregister)
-    for command in (info, apis, quorum, unregister):
-        add_connection(command)
-    add_maintenance(commands)
-    roll.add_parser(commands)
-    add_balance(commands)
-    add_replication_factor(commands)
-    return parser
+
+
+def _move_commands() -> list[Command]:
+    brokers = Argument("brokers", nargs="+", type=not_negative, metavar="BROKER")
+    return [
+        Command(
+            "balance",
+            "even out replicas, leaders, bytes on disk, bytes in and out",
+            _balance,
+            Argument(
+                "--tolerance",
+                type=not_negative,
+                metavar="PERCENT",
+                default=TOLERANCE,
+                help=f"move nothing while every broker is this close to the mean (default: {TOLERANCE})",
+            ),
+            MEASURE,
+            *MOVE_ARGUMENTS,
+        ),
+        Command("add", "move replicas to new brokers", _add, brokers, MEASURE, *MOVE_ARGUMENTS),
+        Command(
+            "remove",
+            "move everything off brokers that go",
+            _remove,
+            brokers,
+            flag("--unregister", help="also remove their registration, if they are stopped"),
+            *MOVE_ARGUMENTS,
+        ),
+        Command(
+            "replication-factor",
+            "more or fewer replicas of topics",
+            _change_replication_factor,
+            Argument("factor", type=positive, metavar="N"),
+            Argument("topics", nargs="*", metavar="TOPIC", help="default: all topics except internal ones"),
+            flag("--internal", help="also internal topics such as __consumer_offsets"),
+            *MOVE_ARGUMENTS,
+        ),
+    ]
 
 
 def _info(client: Client, _options: argparse.Namespace) -> None:
@@ -132,61 +176,26 @@ def _unregister(client: Client, options: argparse.Namespace) -> None:
 TOLERANCE = 10
 
 
-def add_balance(commands: Any) -> None:
-    balance = commands.add_parser("balance", help="even out replicas, leaders, bytes on disk, bytes in and out")
-    balance.add_argument(
-        "--tolerance",
-        type=not_negative,
-        metavar="PERCENT",
-        default=TOLERANCE,
-        help=f"move nothing while every broker is this close to the mean (default: {TOLERANCE})",
-    )
-    balance.set_defaults(action=_balance)
-    add = commands.add_parser("add", help="move replicas to new brokers")
-    add.set_defaults(action=_add)
-    remove = commands.add_parser("remove", help="move everything off brokers that go")
-    remove.add_argument("--unregister", action="store_true", help="also remove their registration, if they are stopped")
-    remove.set_defaults(action=_remove)
-    for command in (add, remove):
-        command.add_argument("brokers", nargs="+", type=not_negative, metavar="BROKER")
-    for command in (balance, add, remove):
-        add_move_options(command, is_measured=command is not remove)
-        add_connection(command)
-
-
 def _balance(client: Client, options: argparse.Namespace) -> int:
-    def make(facts: ClusterModel, options: argparse.Namespace) -> MovePlan:
-        check_all_brokers_live(facts)
-        aims = balance_aims(options)._replace(tolerance=options.tolerance / 100)
-        plan = plan_balance(facts.loads, facts.brokers, aims)
-        return MovePlan(plan.rows, plan.urgent, plan.pinned, plan.unknown)
-
-    return run_moves(client, options, "balance", make)
+    goals = balance_goals(options)._replace(tolerance=options.tolerance / 100)
+    return run_moves(client, options, "balance", lambda model: plan_cluster_balance(model, goals))
 
 
 def _add(client: Client, options: argparse.Namespace) -> int:
     brokers = _brokers(options)
     if not (options.cancel or options.rollback):
         check_brokers(Admin(client), brokers)
-
-    def make(facts: ClusterModel, options: argparse.Namespace) -> MovePlan:
-        check_all_brokers_live(facts)
-        plan = plan_balance(facts.loads, facts.brokers, balance_aims(options), brokers)
-        return MovePlan(plan.rows, plan.urgent, plan.pinned, plan.unknown)
-
-    return run_moves(client, options, _command("add", brokers), make)
+    goals = balance_goals(options)
+    return run_moves(
+        client, options, _command("add", brokers), lambda model: plan_cluster_balance(model, goals, brokers)
+    )
 
 
 def _remove(client: Client, options: argparse.Namespace) -> int:
-    brokers = _brokers(options)
-
-    def make(facts: ClusterModel, options: argparse.Namespace) -> MovePlan:
-        check_replica_brokers(Admin(client), brokers)
-        check_all_brokers_live(facts, brokers)
-        staying = {broker: capacity for broker, capacity in facts.brokers.items() if broker not in brokers}
-        return MovePlan(plan_removal(facts.loads, staying, brokers, balance_aims(options)))
-
-    code = run_moves(client, options, _command("remove", brokers), make)
+    brokers, goals = _brokers(options), balance_goals(options)
+    code = run_moves(
+        client, options, _command("remove", brokers), lambda model: plan_brokers_removal(model, brokers, goals)
+    )
     if code or options.dry_run or options.cancel or options.rollback or not options.wait:
         return code
     return _print_removed(client, brokers, is_unregistered=options.unregister)
@@ -227,58 +236,18 @@ def _command(verb: str, brokers: list[int]) -> str:
 
 
 # ---- replication-factor
-DEFAULT_FACTOR_KEYS = {
-    "__consumer_offsets": "offsets.topic.replication.factor",
-    "__transaction_state": "transaction.state.log.replication.factor",
-}
-
-
-def add_replication_factor(commands: Any) -> None:
-    parser = commands.add_parser("replication-factor", help="more or fewer replicas of topics")
-    parser.add_argument("factor", type=positive, metavar="N")
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics except internal ones")
-    parser.add_argument("--internal", action="store_true", help="also internal topics such as __consumer_offsets")
-    parser.set_defaults(action=_run)
-    add_move_options(parser, is_measured=False)
-    add_connection(parser)
-
-
-def _run(client: Client, options: argparse.Namespace) -> int:
+def _change_replication_factor(client: Client, options: argparse.Namespace) -> int:
     names = sorted(set(options.topics))
 
-    def make(facts: ClusterModel, options: argparse.Namespace) -> MovePlan:
-        check_all_brokers_live(facts)
-        topics = _topics(client, facts, names, with_internal=options.internal)
-        _check_min_isr(client, topics, options.factor)
-        return MovePlan(plan_factor(replicas_of(topics), options.factor, list(facts.brokers), racks_of(facts.brokers)))
+    def make(model: ClusterModel) -> MovePlan:
+        return plan_replication_factor(Admin(client), model, options.factor, names, with_internal=options.internal)
 
     words = ["replication-factor", str(options.factor), *names, *(["--internal"] if options.internal else [])]
     code = run_moves(client, options, " ".join(words), make)
     if not code and not (options.dry_run or options.cancel or options.rollback):
-        keys = "default.replication.factor" + (
-            f", {', '.join(DEFAULT_FACTOR_KEYS.values())}" if options.internal else ""
-        )
-        print_line(f"New topics use the settings of the brokers: {keys}.")
+        keys = (DEFAULT_FACTOR, *(INTERNAL_FACTORS if options.internal else ()))
+        print_line(f"New topics use the settings of the brokers: {', '.join(keys)}.")
     return code
-
-
-def _topics(client: Client, facts: ClusterModel, names: list[str], *, with_internal: bool) -> list[Topic]:
-    internal = [topic for topic in facts.topics if topic.is_internal or topic.name in INTERNAL_TOPICS]
-    users = [topic for topic in facts.topics if topic not in internal]
-    chosen = find_topics(Admin(client), names) if names else users
-    return chosen + [topic for topic in internal if with_internal and topic not in chosen]
-
-
-def _check_min_isr(client: Client, topics: list[Topic], factor: int) -> None:
-    """Reject a factor below min.insync.replicas: no producer could write with acks=all."""
-    shrinking = [topic.name for topic in topics if any(len(row.replicas) > factor for row in topic.partitions)]
-    for name, settings in Admin(client).topic_configs(shrinking).items():
-        least = min_isr(settings)
-        if least > factor:
-            raise PlanError(
-                f"{name} has min.insync.replicas={least}: with {factor} writing with acks=all would fail. Lower it "
-                f"first: ottla configs set topic {name} min.insync.replicas={factor}"
-            )
 
 
 # ---- maintenance: other brokers lead, and self-healing waits
@@ -290,17 +259,6 @@ ottla cluster maintenance                        list the brokers in maintenance
 ottla cluster maintenance 2 --for 30m            move leaders off broker 2 and pause healing
 ottla cluster maintenance 2 --end                move the leaders back
 """
-
-
-def add_maintenance(commands: Any) -> None:
-    parser = commands.add_parser(
-        "maintenance", help="move leaders off a broker during work on it", examples=MAINTENANCE_EXAMPLES
-    )
-    parser.add_argument("id", type=not_negative, nargs="?", metavar="ID", help="the broker; without it: a list")
-    parser.add_argument("--for", type=duration, dest="for_ms", metavar="TIME", help="how long at most: 30m, 2h")
-    parser.add_argument("--end", action="store_true", help="the work is done: the broker leads again")
-    parser.set_defaults(action=_maintenance)
-    add_connection(parser)
 
 
 def _maintenance(client: Client, options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ottla.base.broker_settings import BrokerSettings, find_key
 from ottla.base.legacy_keys import nearest_key
-from ottla.cli.arguments import Parser, add_connection, parse_pairs
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag, parse_pairs
 from ottla.cli.client_settings import client_of, load_properties
 from ottla.cli.configs.config_entities import (
     BROKERS,
@@ -51,26 +51,44 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="ottla configs", description="Show and change settings while the cluster runs.", examples=EXAMPLES
+    kind = Argument("kind", choices=sorted(KINDS), metavar="KIND", help=", ".join(sorted(KINDS)))
+    name = Argument("name", metavar="NAME", help=f"of the topic, broker ...; {ALL_BROKERS}: all of a kind")
+    return Parser(
+        prog="ottla configs",
+        description="Show and change settings while the cluster runs.",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command(
+                "describe",
+                "show settings",
+                _describe,
+                kind,
+                name,
+                flag("--all", help="include defaults"),
+                examples=EXAMPLES,
+            ),
+            Command(
+                "set",
+                "change settings",
+                _set,
+                kind,
+                name,
+                Argument("pairs", nargs="*", metavar="KEY=VALUE"),
+                Argument("--file", metavar="FILE", help="file with settings; keeps passwords off the command line"),
+                examples=EXAMPLES,
+            ),
+            Command(
+                "unset",
+                "reset settings to their defaults",
+                _unset,
+                kind,
+                name,
+                Argument("keys", nargs="+", metavar="KEY"),
+                examples=EXAMPLES,
+            ),
+        ),
     )
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    describe = commands.add_parser("describe", help="show settings", examples=EXAMPLES)
-    describe.set_defaults(action=_describe)
-    set_ = commands.add_parser("set", help="change settings", examples=EXAMPLES)
-    set_.set_defaults(action=_set)
-    unset = commands.add_parser("unset", help="reset settings to their defaults", examples=EXAMPLES)
-    unset.set_defaults(action=_unset)
-    for command in (describe, set_, unset):
-        command.add_argument("kind", choices=sorted(KINDS), metavar="KIND", help=", ".join(sorted(KINDS)))
-        command.add_argument("name", metavar="NAME", help=f"of the topic, broker ...; {ALL_BROKERS}: all of a kind")
-        add_connection(command)
-    describe.add_argument("--all", action="store_true", help="include defaults")
-    set_.add_argument("pairs", nargs="*", metavar="KEY=VALUE")
-    set_.add_argument("--file", metavar="FILE", help="file with settings; keeps passwords off the command line")
-    unset.add_argument("keys", nargs="+", metavar="KEY")
-    return parser
 
 
 def _describe(client: Client, entities: Entities, options: argparse.Namespace) -> int:

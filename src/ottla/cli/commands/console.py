@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from ottla.cli.arguments import Parser, add_connection, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, flag
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.commands.up import DATA, port_number
 from ottla.cli.processes.sidecars import CONSOLE_FOLDER, CONSOLE_MODULES, CONSOLE_PORT, TOKEN_VARIABLE
@@ -86,9 +86,11 @@ def print_links(arguments: Sequence[str]) -> int:
         prog="ottla console link",
         description="Print the link that opens a console which runs on this machine without sign-in.",
         examples=LINK_EXAMPLES,
+        arguments=(
+            Argument("--data", metavar="DIR", help="of the console, or of ottla up (default: that of either)"),
+            Argument("--port", type=port_number, metavar="N", help="of the console (default: all of them)"),
+        ),
     )
-    parser.add_argument("--data", metavar="DIR", help="of the console, or of ottla up (default: that of either)")
-    parser.add_argument("--port", type=port_number, metavar="N", help="of the console (default: all of them)")
     options = parser.parse_args(arguments)
     folders = [Path(options.data)] if options.data else [default_data(), Path(DATA)]
     found: dict[int, str] = {}
@@ -117,37 +119,50 @@ def default_data() -> Path:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla console", description="See and steer clusters in the browser.", examples=EXAMPLES)
-    add_connection(parser)
-    parser.add_argument("--cluster", default="default", metavar="NAME", help="name of this cluster (default)")
-    parser.add_argument(
-        "--metrics-url",
-        metavar="URL",
-        help="metrics of the brokers: http://{host}:9404, http://{host}:8778/jolokia, or 1=URL,2=URL",
+    return Parser(
+        prog="ottla console",
+        description="See and steer clusters in the browser.",
+        examples=EXAMPLES,
+        arguments=(
+            *CONNECTION,
+            Argument("--cluster", default="default", metavar="NAME", help="name of this cluster (default)"),
+            Argument(
+                "--metrics-url",
+                metavar="URL",
+                help="metrics of the brokers: http://{host}:9404, http://{host}:8778/jolokia, or 1=URL,2=URL",
+            ),
+            Argument(
+                "--host", default=HOST, help=f"address to bind (default: {HOST}); other addresses require sign-in"
+            ),
+            Argument(
+                "--port",
+                type=port_number,
+                default=CONSOLE_PORT,
+                metavar="N",
+                help=f"default: {CONSOLE_PORT}; 0: any free one",
+            ),
+            Argument("--schema-registry", metavar="URL", help="of this cluster: messages are shown by its schemas"),
+            Argument("--data", metavar="DIR", help="folder for clusters and users (default: ~/.local/state/ottla)"),
+            Argument(
+                "--pipelines", metavar="DIR", help="state folder of pipelines (default: ~/.local/state/ottla/pipelines)"
+            ),
+            flag("--sign-in", help="require sign-in on this machine, too"),
+            Argument(
+                "--allowed-host",
+                action="append",
+                default=[],
+                metavar="NAME",
+                help="a name that leads here; can be repeated",
+            ),
+            flag(
+                "--allow-private-addresses",
+                help="allow private addresses for registries, token endpoints, metrics and alert receivers named in a "
+                "page",
+            ),
+            Argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)"),
+            Argument("--ssl-key", metavar="FILE", help="and this key (PEM)"),
+        ),
     )
-    parser.add_argument(
-        "--host", default=HOST, help=f"address to bind (default: {HOST}); other addresses require sign-in"
-    )
-    parser.add_argument(
-        "--port", type=port_number, default=CONSOLE_PORT, metavar="N", help=f"default: {CONSOLE_PORT}; 0: any free one"
-    )
-    parser.add_argument("--schema-registry", metavar="URL", help="of this cluster: messages are shown by its schemas")
-    parser.add_argument("--data", metavar="DIR", help="folder for clusters and users (default: ~/.local/state/ottla)")
-    parser.add_argument(
-        "--pipelines", metavar="DIR", help="state folder of pipelines (default: ~/.local/state/ottla/pipelines)"
-    )
-    parser.add_argument("--sign-in", action="store_true", help="require sign-in on this machine, too")
-    parser.add_argument(
-        "--allowed-host", action="append", default=[], metavar="NAME", help="a name that leads here; can be repeated"
-    )
-    parser.add_argument(
-        "--allow-private-addresses",
-        action="store_true",
-        help="allow private addresses for registries, token endpoints, metrics and alert receivers named in a page",
-    )
-    parser.add_argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
-    parser.add_argument("--ssl-key", metavar="FILE", help="and this key (PEM)")
-    return parser
 
 
 def _say(line: str) -> None:

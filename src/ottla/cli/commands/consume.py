@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs, positive
+from ottla.cli.arguments import BOOTSTRAP, Argument, Parser, bootstrap_of, flag, not_negative, parse_pairs, positive
 from ottla.cli.client_settings import command_properties
 from ottla.cli.records.console_consumer import (
     EARLIEST,
@@ -24,7 +24,7 @@ from ottla.cli.records.json_records import JsonFormatter
 from ottla.cli.records.schema_records import KeyValueReader, SchemaFormatter, SchemaJsonFormatter, open_registry
 from ottla.cli.records.sorted_output import SortingSink, TopicWriter
 from ottla.cli.terminal import UsageError, escape_bytes, is_terminal, warn
-from ottla.operations.records.formats import FORMATS_HELP, FieldError, FieldFormat, make_format
+from ottla.operations.records.formats import FORMATS_HELP, make_format
 from ottla.operations.schema_registry.client_config import URL, address_of, without_registry
 
 COLUMNS = ("timestamp", "partition", "offset", "headers", "key")
@@ -73,36 +73,39 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla consume",
         usage="ottla consume TOPIC [options]",
         description="Print the records of a topic.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("topic", metavar="TOPIC"),
+            BOOTSTRAP,
+            flag("--from-beginning", help="start with the oldest record"),
+            Argument("--partition", type=not_negative, metavar="N", help="read only this partition"),
+            Argument("--offset", metavar="N", help="with --partition: a number, earliest or latest"),
+            Argument("--group", metavar="ID", help="read as a member of this consumer group"),
+            Argument("-n", "--max-messages", type=positive, metavar="N", help="stop after this number of records"),
+            Argument("--timeout-ms", type=positive, metavar="MS", help="stop after this time without a record"),
+            flag("--until-end", help="stop at the current end of the topic"),
+            Argument("--isolation", choices=ISOLATION, default="uncommitted", help="which transactions count"),
+            Argument("--order", choices=("time",), help="sort by timestamp over all partitions before writing"),
+            Argument("--memory-mb", type=positive, default=64, metavar="N", help="memory for --order (default 64)"),
+            Argument("--to-topic", metavar="TOPIC", help="write the records to this topic instead"),
+            Argument("--to-partition", type=not_negative, metavar="N", help="with --to-topic (--order: default 0)"),
+            Argument("--output", metavar="FILE", help="write to a file instead of standard output"),
+            Argument("--show", default="", metavar="LIST", help=f"also print these: {','.join(COLUMNS)} or all"),
+            flag("--json", help="one JSON object a line (short for --format json)"),
+            Argument("--format", choices=("text", "json"), default="text", help="how records are written"),
+            *(
+                Argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)
+                for part in ("key", "value")
+            ),
+            Argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {URL})"),
+            Argument("--command-config", metavar="FILE", help="file with properties of the consumer"),
+            Argument("--command-property", action="append", default=[], metavar="KEY=VALUE"),
+        ),
     )
-    parser.add_argument("topic", metavar="TOPIC")
-    add_bootstrap(parser)
-    parser.add_argument("--from-beginning", action="store_true", help="start with the oldest record")
-    parser.add_argument("--partition", type=not_negative, metavar="N", help="read only this partition")
-    parser.add_argument("--offset", metavar="N", help="with --partition: a number, earliest or latest")
-    parser.add_argument("--group", metavar="ID", help="read as a member of this consumer group")
-    parser.add_argument("-n", "--max-messages", type=positive, metavar="N", help="stop after this number of records")
-    parser.add_argument("--timeout-ms", type=positive, metavar="MS", help="stop after this time without a record")
-    parser.add_argument("--until-end", action="store_true", help="stop at the current end of the topic")
-    parser.add_argument("--isolation", choices=ISOLATION, default="uncommitted", help="which transactions count")
-    parser.add_argument("--order", choices=("time",), help="sort by timestamp over all partitions before writing")
-    parser.add_argument("--memory-mb", type=positive, default=64, metavar="N", help="memory for --order (default 64)")
-    parser.add_argument("--to-topic", metavar="TOPIC", help="write the records to this topic instead")
-    parser.add_argument("--to-partition", type=not_negative, metavar="N", help="with --to-topic (--order: default 0)")
-    parser.add_argument("--output", metavar="FILE", help="write to a file instead of standard output")
-    parser.add_argument("--show", default="", metavar="LIST", help=f"also print these: {','.join(COLUMNS)} or all")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line (short for --format json)")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="how records are written")
-    for part in ("key", "value"):
-        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)
-    parser.add_argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {URL})")
-    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the consumer")
-    parser.add_argument("--command-property", action="append", default=[], metavar="KEY=VALUE")
-    return parser
 
 
 def _offset(options: argparse.Namespace) -> int:
@@ -142,7 +145,7 @@ def _sink(options: argparse.Namespace, bootstrap: str, properties: dict[str, str
 
 
 def _formatter(options: argparse.Namespace, properties: dict[str, str], is_for_people: bool) -> Formatter:
-    key, value = _field_format(options.key_format), _field_format(options.value_format)
+    key, value = make_format(options.key_format), make_format(options.value_format)
     address = address_of(properties, options.registry)
     schemas = None
     if address is not None:
@@ -162,13 +165,6 @@ def _formatter(options: argparse.Namespace, properties: dict[str, str], is_for_p
         return SchemaFormatter(formatter, schemas, reads_keys="key" in wanted)
     formatter.key, formatter.value = key.text, value.text
     return formatter
-
-
-def _field_format(spec: str) -> FieldFormat:
-    try:
-        return make_format(spec)
-    except FieldError as problem:
-        raise UsageError(str(problem)) from None
 
 
 def _is_json(options: argparse.Namespace) -> bool:

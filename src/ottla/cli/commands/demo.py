@@ -26,12 +26,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ottla.base.text import escape, escape_cell
-from ottla.cli.arguments import Parser, positive
+from ottla.cli.arguments import Argument, Parser, flag, positive
 from ottla.cli.commands.up import (
     DATA,
     PORT,
     READY,
-    add_registry,
+    REGISTRY_ARGUMENTS,
     banner,
     broker_settings,
     check_port,
@@ -87,19 +87,22 @@ def _parser() -> Parser:
         prog="ottla demo",
         description="Run a broker, generated web traffic and a pipeline that analyses it. Ctrl-C stops everything.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("--data", default=DATA, metavar="DIR", help=f"folder for all data (default: ./{DATA})"),
+            Argument("--port", type=port_number, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one"),
+            Argument("--rate", type=positive, default=RATE, metavar="N", help=f"events a second ({RATE})"),
+            flag("--fresh", help="discard the results of the pipeline and start again"),
+            flag("--install", help="install Spark from PyPI if it is missing (about 450 MB)"),
+            flag("--no-console", help="without the web console"),
+            Argument(
+                "--console-port",
+                type=port_number,
+                metavar="N",
+                help="of the web console (default: 8080, or a free one)",
+            ),
+            *REGISTRY_ARGUMENTS,
+        ),
     )
-    parser.add_argument("--data", default=DATA, metavar="DIR", help=f"folder for all data (default: ./{DATA})")
-    parser.add_argument("--port", type=port_number, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one")
-    parser.add_argument("--rate", type=positive, default=RATE, metavar="N", help=f"events a second ({RATE})")
-    parser.add_argument("--fresh", action="store_true", help="discard the results of the pipeline and start again")
-    parser.add_argument(
-        "--install", action="store_true", help="install Spark from PyPI if it is missing (about 450 MB)"
-    )
-    parser.add_argument("--no-console", action="store_true", help="without the web console")
-    parser.add_argument(
-        "--console-port", type=port_number, metavar="N", help="of the web console (default: 8080, or a free one)"
-    )
-    add_registry(parser)
     parser.set_defaults(no_auto_create=False, override=[])
     return parser
 

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ottla.cli.arguments import Parser
+from ottla.cli.arguments import Argument, Command, Parser, flag
 from ottla.cli.deploy.compose import compose_file, compose_files, read_compose
 from ottla.cli.deploy.deployment import Deployment
 from ottla.cli.deploy.deployment_plan import (
@@ -58,43 +58,53 @@ NEXT = {
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    if options.action == "check":
-        return _check(options)
-    return _init(options)
+    code: int = options.action(options)
+    return code
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla deploy",
         description="Write the files of a deployment, and check them.",
         examples=EXAMPLES,
+        commands=(
+            Command(
+                "init",
+                "write the files into a new folder",
+                _init,
+                Argument("folder", metavar="DIR", help="an empty or new folder"),
+                Argument("--as", dest="kind", choices=KINDS, required=True, help="the platform"),
+                Argument("--brokers", type=int, default=3, metavar="N", help=f"1 to {BROKERS_MAX} (default: 3)"),
+                Argument(
+                    "--zookeeper", type=int, default=3, metavar="N", help="number of ZooKeeper servers (default: 3)"
+                ),
+                Argument(
+                    "--host",
+                    metavar="NAME[,NAME...]",
+                    help=f"advertised host: one name for all brokers, or one for each (default: {LOCALHOST}; "
+                    "with helm the address of each broker's node)",
+                ),
+                Argument(
+                    "--port",
+                    type=int,
+                    metavar="N",
+                    help="port of the first broker; others on its machine count up "
+                    f"(default: {PORT}; with helm {NODE_PORT})",
+                ),
+                Argument("--image", default=IMAGE, metavar="NAME", help=f"for compose and helm (default: {IMAGE})"),
+                allow_abbrev=False,
+            ),
+            Command(
+                "check",
+                "check the files",
+                _check,
+                Argument("folder", metavar="DIR", help="a folder with files of init, as they are now"),
+                flag("--files-only", help="skip the names, ports, folders and clocks of this machine"),
+                flag("--json", help="findings as one JSON document"),
+                allow_abbrev=False,
+            ),
+        ),
     )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
-    init = actions.add_parser("init", help="write the files into a new folder", allow_abbrev=False)
-    init.add_argument("folder", metavar="DIR", help="an empty or new folder")
-    init.add_argument("--as", dest="kind", choices=KINDS, required=True, help="the platform")
-    init.add_argument("--brokers", type=int, default=3, metavar="N", help=f"1 to {BROKERS_MAX} (default: 3)")
-    init.add_argument("--zookeeper", type=int, default=3, metavar="N", help="number of ZooKeeper servers (default: 3)")
-    init.add_argument(
-        "--host",
-        metavar="NAME[,NAME...]",
-        help=f"advertised host: one name for all brokers, or one for each (default: {LOCALHOST}; "
-        "with helm the address of each broker's node)",
-    )
-    init.add_argument(
-        "--port",
-        type=int,
-        metavar="N",
-        help=f"port of the first broker; others on its machine count up (default: {PORT}; with helm {NODE_PORT})",
-    )
-    init.add_argument("--image", default=IMAGE, metavar="NAME", help=f"for compose and helm (default: {IMAGE})")
-    check = actions.add_parser("check", help="check the files", allow_abbrev=False)
-    check.add_argument("folder", metavar="DIR", help="a folder with files of init, as they are now")
-    check.add_argument(
-        "--files-only", action="store_true", help="skip the names, ports, folders and clocks of this machine"
-    )
-    check.add_argument("--json", action="store_true", help="findings as one JSON document")
-    return parser
 
 
 def _init(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ottla.base.compiled import is_compiled
 from ottla.base.text import escape_json, format_count
-from ottla.cli.arguments import Parser, add_connection, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, flag
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, print_line, warn
 from ottla.client.client import Client
@@ -86,27 +86,28 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="ottla doctor", description="Report the problems of a cluster, with cause and remedy.", examples=EXAMPLES
+    return Parser(
+        prog="ottla doctor",
+        description="Report the problems of a cluster, with cause and remedy.",
+        examples=EXAMPLES,
+        arguments=(
+            *CONNECTION,
+            Argument("--topic", action="append", default=[], help="may this login use it? Can be repeated"),
+            Argument("--group", action="append", default=[], help="may this login read as this group?"),
+            flag("--json", help="findings as one JSON document"),
+            flag("--strict", help="warnings count as problems for the exit code"),
+            Argument("--zookeeper", metavar="HOST:PORT", help="compare with the state in ZooKeeper"),
+            Argument(
+                "--url",
+                action="append",
+                metavar="URL",
+                help=f"a broker's metrics endpoint (default: ${URL_VARIABLE}): throttled clients, unsupported "
+                "versions, lost packets",
+            ),
+            Argument("--log", action="append", default=[], metavar="FILE", help="read a log instead of a cluster"),
+            Argument("--explain", nargs="?", const="all", metavar="F1", help="describe a failure case, or all of them"),
+        ),
     )
-    add_connection(parser)
-    parser.add_argument("--topic", action="append", default=[], help="may this login use it? Can be repeated")
-    parser.add_argument("--group", action="append", default=[], help="may this login read as this group?")
-    parser.add_argument("--json", action="store_true", help="findings as one JSON document")
-    parser.add_argument("--strict", action="store_true", help="warnings count as problems for the exit code")
-    parser.add_argument("--zookeeper", metavar="HOST:PORT", help="compare with the state in ZooKeeper")
-    parser.add_argument(
-        "--url",
-        action="append",
-        metavar="URL",
-        help=f"a broker's metrics endpoint (default: ${URL_VARIABLE}): throttled clients, unsupported versions, "
-        "lost packets",
-    )
-    parser.add_argument("--log", action="append", default=[], metavar="FILE", help="read a log instead of a cluster")
-    parser.add_argument(
-        "--explain", nargs="?", const="all", metavar="F1", help="describe a failure case, or all of them"
-    )
-    return parser
 
 
 def _metrics(options: argparse.Namespace) -> list[Reading]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ottla.cli.arguments import Parser, positive
+from ottla.cli.arguments import Argument, Parser, flag, positive
 from ottla.cli.log_dump import (
     SUFFIXES,
     Batch,
@@ -28,7 +28,7 @@ from ottla.cli.records.json_records import JsonFormatter
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, printable, warn
 from ottla.operations.records.decoders import DecodedText, Decoder, decode_offsets, decode_transactions
 from ottla.operations.records.deserializers import DeserializationError
-from ottla.operations.records.formats import FORMATS_HELP, FieldError, make_format
+from ottla.operations.records.formats import FORMATS_HELP, make_format
 from ottla.protocol.compression import CODEC_NAMES
 from ottla.protocol.records import Record
 from ottla.storage.producer_state import SnapshotError
@@ -63,22 +63,23 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla dump-log",
         usage="ottla dump-log PATH ... [options]",
         description="Print the files of a partition.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("paths", nargs="+", metavar="PATH", help="segment files or the folder of a partition"),
+            flag("--records", help="records instead of batches"),
+            flag("--json", help="records as JSON lines, in the input format of ottla produce"),
+            Argument("--max-bytes", type=positive, metavar="N", help="read at most this much of each log"),
+            Argument("--decoder", choices=sorted(DECODERS), help="decode the records of an internal topic"),
+            *(
+                Argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)
+                for part in ("key", "value")
+            ),
+        ),
     )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="segment files or the folder of a partition")
-    parser.add_argument("--records", action="store_true", help="records instead of batches")
-    parser.add_argument(
-        "--json", action="store_true", help="records as JSON lines, in the input format of ottla produce"
-    )
-    parser.add_argument("--max-bytes", type=positive, metavar="N", help="read at most this much of each log")
-    parser.add_argument("--decoder", choices=sorted(DECODERS), help="decode the records of an internal topic")
-    for part in ("key", "value"):
-        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)
-    return parser
 
 
 def _files(names: Sequence[str]) -> Iterator[Path]:
@@ -141,10 +142,7 @@ class _RecordLines:
     """Formats the records of batches as text or JSON."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        try:
-            self.key, self.value = make_format(options.key_format), make_format(options.value_format)
-        except FieldError as problem:
-            raise UsageError(str(problem)) from None
+        self.key, self.value = make_format(options.key_format), make_format(options.value_format)
         self.decoder = DECODERS.get(options.decoder or "")
         self.json = JsonFormatter(self.key, self.value) if options.json else None
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Parser, flag, not_negative
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, is_terminal, warn
@@ -50,21 +50,27 @@ def _is_agreed() -> bool:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla elect", description="Elect partition leaders.", examples=EXAMPLES)
-    add_connection(parser)
-    parser.add_argument(
-        "--election-type",
-        type=str.lower,
-        choices=("preferred", "unclean"),
-        default="preferred",
-        help="preferred: the first replica (default); unclean: any live replica of a partition without a leader",
+    return Parser(
+        prog="ottla elect",
+        description="Elect partition leaders.",
+        examples=EXAMPLES,
+        arguments=(
+            *CONNECTION,
+            Argument(
+                "--election-type",
+                type=str.lower,
+                choices=("preferred", "unclean"),
+                default="preferred",
+                help="preferred: the first replica (default); unclean: any live replica of a partition without a "
+                "leader",
+            ),
+            Argument("--topic", metavar="TOPIC", help="only this topic"),
+            Argument("--partition", type=not_negative, metavar="N", help="only this partition of the topic"),
+            flag("--all-topic-partitions", help="all partitions that need it (default)"),
+            Argument("--path-to-json-file", metavar="FILE", help="the partitions, in Kafka's form"),
+            flag("--yes", "-y", help="elect unclean leaders without confirmation"),
+        ),
     )
-    parser.add_argument("--topic", metavar="TOPIC", help="only this topic")
-    parser.add_argument("--partition", type=not_negative, metavar="N", help="only this partition of the topic")
-    parser.add_argument("--all-topic-partitions", action="store_true", help="all partitions that need it (default)")
-    parser.add_argument("--path-to-json-file", metavar="FILE", help="the partitions, in Kafka's form")
-    parser.add_argument("--yes", "-y", action="store_true", help="elect unclean leaders without confirmation")
-    return parser
 
 
 def _read_partitions(path: str) -> list[TopicPartition]:

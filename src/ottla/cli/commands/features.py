@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag
 from ottla.cli.client_settings import run_action
 from ottla.cli.reports.feature_levels import METADATA, default_levels, level_text, metadata_level, parse_level
 from ottla.cli.tables import print_table
@@ -26,20 +26,28 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla features", description="Show and change feature flags.", examples=EXAMPLES)
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="list the features and their levels")
-    listing.set_defaults(action=_list)
-    changes = [commands.add_parser(name, help=f"{name} features", examples=EXAMPLES) for name in _TYPES]
-    for command, name in zip(changes, _TYPES, strict=True):
-        command.add_argument("levels", nargs="*", metavar="NAME=LEVEL")
-        command.add_argument("--release", metavar="VERSION", help="all features at the levels of this Kafka release")
-        command.add_argument("--dry-run", action="store_true", help="check, but change nothing")
-        command.set_defaults(action=_update, operation=name)
-    for command in (listing, *changes):
-        add_connection(command)
-    return parser
+    return Parser(
+        prog="ottla features",
+        description="Show and change feature flags.",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command("list", "list the features and their levels", _list),
+            *(
+                Command(
+                    name,
+                    f"{name} features",
+                    _update,
+                    Argument("levels", nargs="*", metavar="NAME=LEVEL"),
+                    Argument("--release", metavar="VERSION", help="all features at the levels of this Kafka release"),
+                    flag("--dry-run", help="check, but change nothing"),
+                    defaults={"operation": name},
+                    examples=EXAMPLES,
+                )
+                for name in _TYPES
+            ),
+        ),
+    )
 
 
 _TYPES = {"upgrade": UpgradeType.UPGRADE, "downgrade": UpgradeType.SAFE_DOWNGRADE}

@@ -10,7 +10,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.regular_expressions import topic_pattern_problem
 from ottla.base.text import escape_line
-from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Command, OneOf, Parser, flag, not_negative
 from ottla.cli.client_settings import run_action
 from ottla.cli.java.hash_order import partition_order
 from ottla.cli.java.times import TimeTextError, parse_duration
@@ -94,61 +94,89 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla groups", description="Manage consumer groups.", examples=EXAMPLES)
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="list groups")
-    listing.add_argument("--state", default="", metavar="S,S", help="only groups in these states, such as stable,empty")
-    listing.add_argument("--type", default="", metavar="T,T", help="only these types: classic, consumer")
-    listing.set_defaults(action=_list)
-    describe = commands.add_parser("describe", help="show the partitions of groups and their lag")
-    describe.add_argument("groups", nargs="*", metavar="GROUP", help="default: all groups")
-    what = describe.add_mutually_exclusive_group()
-    what.add_argument("--members", action="store_true", help="the members and their partitions")
-    what.add_argument("--state", action="store_true", help="state, coordinator and assignor")
-    what.add_argument("--time", action="store_true", help="how old the first record is that was not read")
-    describe.set_defaults(action=_describe)
-    delete = commands.add_parser("delete", help="delete groups without members")
-    delete.add_argument("groups", nargs="+", metavar="GROUP")
-    delete.set_defaults(action=_delete)
-    forget = commands.add_parser("delete-offsets", help="delete the committed offsets of a group for some topics")
-    forget.set_defaults(action=_delete_offsets)
-    reset = commands.add_parser(
-        "reset-offsets", help="set the committed offsets of a group (only printed without --execute)", examples=EXAMPLES
+    yes = flag("--yes", "-y", help="skip the confirmation")
+    return Parser(
+        prog="ottla groups",
+        description="Manage consumer groups.",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command(
+                "list",
+                "list groups",
+                _list,
+                Argument(
+                    "--state", default="", metavar="S,S", help="only groups in these states, such as stable,empty"
+                ),
+                Argument("--type", default="", metavar="T,T", help="only these types: classic, consumer"),
+            ),
+            Command(
+                "describe",
+                "show the partitions of groups and their lag",
+                _describe,
+                Argument("groups", nargs="*", metavar="GROUP", help="default: all groups"),
+                OneOf(
+                    flag("--members", help="the members and their partitions"),
+                    flag("--state", help="state, coordinator and assignor"),
+                    flag("--time", help="how old the first record is that was not read"),
+                ),
+            ),
+            Command(
+                "delete", "delete groups without members", _delete, Argument("groups", nargs="+", metavar="GROUP"), yes
+            ),
+            Command(
+                "delete-offsets",
+                "delete the committed offsets of a group for some topics",
+                _delete_offsets,
+                *_group_and_topics("+"),
+                yes,
+            ),
+            Command(
+                "reset-offsets",
+                "set the committed offsets of a group (only printed without --execute)",
+                _reset,
+                SCENARIO_ARGUMENT,
+                flag("--execute", help="do it"),
+                flag("--export", help="print comma-separated values"),
+                *_group_and_topics("*"),
+                examples=EXAMPLES,
+            ),
+            Command(
+                "validate-regex",
+                "check a regular expression as the brokers do",
+                _validate,
+                Argument("pattern", metavar="REGEX"),
+                has_shared=False,
+            ),
+        ),
     )
-    _add_scenarios(reset)
-    reset.set_defaults(action=_reset)
-    for command in (forget, reset):
-        command.add_argument("group", metavar="GROUP")
-        count = "+" if command is forget else "*"
-        command.add_argument("topics", nargs=count, metavar="TOPIC[:N,N]", help="a topic, or some partitions of it")
-    for command in (delete, forget):
-        command.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
-    validate = commands.add_parser("validate-regex", help="check a regular expression as the brokers do")
-    validate.add_argument("pattern", metavar="REGEX")
-    validate.set_defaults(action=_validate)
-    for command in (listing, describe, delete, forget, reset):
-        add_connection(command)
-    return parser
 
 
-def _add_scenarios(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_mutually_exclusive_group(required=True)
-    for name, help_text in (
-        (TO_EARLIEST, "at the first record"),
-        (TO_LATEST, "at the next new record"),
-        (TO_CURRENT, "at the current offsets, which are committed again"),
-    ):
-        where.add_argument(f"--{name}", action="store_const", dest="scenario", const=Scenario(name), help=help_text)
-    where.add_argument(f"--{TO_OFFSET}", type=not_negative, metavar="N", help="at this offset")
-    where.add_argument(
+def _group_and_topics(count: str) -> tuple[Argument, Argument]:
+    return (
+        Argument("group", metavar="GROUP"),
+        Argument("topics", nargs=count, metavar="TOPIC[:N,N]", help="a topic, or some partitions of it"),
+    )
+
+
+SCENARIO_ARGUMENT = OneOf(
+    *(
+        Argument(f"--{name}", action="store_const", dest="scenario", const=Scenario(name), help=help_text)
+        for name, help_text in (
+            (TO_EARLIEST, "at the first record"),
+            (TO_LATEST, "at the next new record"),
+            (TO_CURRENT, "at the current offsets, which are committed again"),
+        )
+    ),
+    Argument(f"--{TO_OFFSET}", type=not_negative, metavar="N", help="at this offset"),
+    Argument(
         f"--{SHIFT_BY}", type=int, metavar="N", help="move forward by this number of records; backward if negative"
-    )
-    where.add_argument(f"--{TO_DATETIME}", metavar="TIME", help="at a time, such as 2026-11-15T08:00:00")
-    where.add_argument(f"--{BY_DURATION}", metavar="SPAN", help="so far in the past, such as P1D or PT2H30M")
-    where.add_argument(f"--{FROM_FILE}", metavar="FILE", help="at the offsets in this file, as written by --export")
-    parser.add_argument("--execute", action="store_true", help="do it")
-    parser.add_argument("--export", action="store_true", help="print comma-separated values")
+    ),
+    Argument(f"--{TO_DATETIME}", metavar="TIME", help="at a time, such as 2026-11-15T08:00:00"),
+    Argument(f"--{BY_DURATION}", metavar="SPAN", help="so far in the past, such as P1D or PT2H30M"),
+    Argument(f"--{FROM_FILE}", metavar="FILE", help="at the offsets in this file, as written by --export"),
+    is_required=True,
+)
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from ottla.base.errors import Error
-from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, not_negative
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, is_terminal
@@ -31,18 +31,23 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla log-dirs", description="Show the log directories of brokers.", examples=EXAMPLES)
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="list the directories and their free space")
-    listing.set_defaults(action=_list)
-    describe = commands.add_parser("describe", help="show the size of each partition")
-    describe.add_argument("--topic", action="append", metavar="TOPIC", help="only this topic; can be repeated")
-    describe.set_defaults(action=_describe)
-    for command in (listing, describe):
-        command.add_argument("--broker", type=not_negative, metavar="N", help="only this broker")
-        add_connection(command)
-    return parser
+    broker = Argument("--broker", type=not_negative, metavar="N", help="only this broker")
+    return Parser(
+        prog="ottla log-dirs",
+        description="Show the log directories of brokers.",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command("list", "list the directories and their free space", _list, broker),
+            Command(
+                "describe",
+                "show the size of each partition",
+                _describe,
+                Argument("--topic", action="append", metavar="TOPIC", help="only this topic; can be repeated"),
+                broker,
+            ),
+        ),
+    )
 
 
 def _folders(client: Client, wanted: int | None) -> Iterator[tuple[int, list[LogDir]]]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla.cli.arguments import Parser
+from ottla.cli.arguments import Argument, Command, Parser, flag
 from ottla.cli.metadata.tree import Tree, open_tree, open_zookeeper, tree_lines, without_secrets
 from ottla.cli.terminal import ToolError, UsageError, escape_bytes, is_terminal, print_line
 from ottla.controller.stores.store import Node, StoreError
@@ -40,27 +40,24 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    place = (
+        Argument("path", nargs="?", default="/", metavar="PATH", help="such as /brokers/ids"),
+        Argument(
+            "--data", default=DEFAULT_FOLDER, metavar="DIR", help=f"the broker's folder (default: {DEFAULT_FOLDER})"
+        ),
+        Argument("--zookeeper", metavar="HOST:PORT/CHROOT", help="that of a cluster, instead of a folder"),
+    )
+    stat = flag("-s", "--stat", help="also its version and children")
+    return Parser(
         prog="ottla metadata",
         description="Inspect the metadata of a broker or a cluster: topics, settings, leaders. Read-only.",
         examples=EXAMPLES,
+        commands=(
+            Command("ls", "list the nodes below a path", _ls, *place, examples=EXAMPLES),
+            Command("get", "show the data of a path", _get, *place, stat, examples=EXAMPLES),
+            Command("tree", "show a path and everything below it", _tree, *place, examples=EXAMPLES),
+        ),
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    for name, action, help_ in (
-        ("ls", _ls, "list the nodes below a path"),
-        ("get", _get, "show the data of a path"),
-        ("tree", _tree, "show a path and everything below it"),
-    ):
-        command = commands.add_parser(name, help=help_, examples=EXAMPLES)
-        command.add_argument("path", nargs="?", default="/", metavar="PATH", help="such as /brokers/ids")
-        command.add_argument(
-            "--data", default=DEFAULT_FOLDER, metavar="DIR", help=f"the broker's folder (default: {DEFAULT_FOLDER})"
-        )
-        command.add_argument("--zookeeper", metavar="HOST:PORT/CHROOT", help="that of a cluster, instead of a folder")
-        command.set_defaults(action=action)
-        if name == "get":
-            command.add_argument("-s", "--stat", action="store_true", help="also its version and children")
-    return parser
 
 
 def checked_path(text: str) -> str:

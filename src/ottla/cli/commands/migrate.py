@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from ottla.base.text import format_count
 from ottla.base.zookeeper_connect import parse_connect
-from ottla.cli.arguments import Parser, not_negative
+from ottla.cli.arguments import Argument, Command, OneOf, Parser, flag, not_negative
 from ottla.cli.migration.foreign_dirs import ForeignFolder, look_at
 from ottla.cli.migration.import_plan import (
     DescribedTopic,
@@ -70,36 +70,59 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla migrate",
         description="Import log directories of Apache Kafka, hand them back, or extend one broker to a cluster.",
         examples=EXAMPLES,
+        commands=(
+            Command(
+                "from-kafka",
+                "start on the log folders of a stopped Kafka",
+                _from_kafka,
+                Argument("folders", nargs="+", metavar="FOLDER", help="its log.dirs (or copies of them)"),
+                OneOf(
+                    Argument("--data", metavar="DIR", help="copy to this new folder: the log.dirs of the broker to be"),
+                    flag("--in-place", help="copy nothing: use FOLDER itself from now on"),
+                ),
+                OneOf(
+                    Argument("--topics", metavar="A,B", help="the topics to import"),
+                    flag("--all", help="all topics except internal ones"),
+                ),
+                flag("--internal", help="with --all: also __consumer_offsets and its like"),
+                Argument("--settings", metavar="FILE", help="the output of kafka-topics.sh --describe (- is stdin)"),
+                Argument(
+                    "--topic-config",
+                    action="append",
+                    default=[],
+                    metavar="TOPIC:KEY=VALUE",
+                    help="a setting; can be repeated",
+                ),
+                Argument("--node-id", type=not_negative, metavar="N", help="default: that of meta.properties, or 1"),
+                flag("--fill-missing", help="create missing partitions empty"),
+                flag("--link", help="hard links instead of copies for finished segments"),
+                flag("--without-rights", help="do not import ACLs, SCRAM users and quotas"),
+                flag("--dry-run", help="only print the plan"),
+            ),
+            Command(
+                "to-zookeeper",
+                "print zkCli commands that register the topics for Kafka 3.9",
+                _to_zookeeper,
+                Argument("data", metavar="DIR", help="log.dirs of a stopped ottla broker (the first, if several)"),
+            ),
+            Command(
+                "to-cluster",
+                "move a broker's metadata into ZooKeeper, so that others can join",
+                _to_cluster,
+                Argument("data", metavar="DIR", help="log.dirs of a stopped ottla broker (the first, if several)"),
+                Argument(
+                    "--zookeeper",
+                    required=True,
+                    metavar="CONNECT",
+                    help="HOST:PORT[,HOST:PORT ...][/chroot], without topics",
+                ),
+            ),
+        ),
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    taking = commands.add_parser("from-kafka", help="start on the log folders of a stopped Kafka")
-    taking.add_argument("folders", nargs="+", metavar="FOLDER", help="its log.dirs (or copies of them)")
-    target = taking.add_mutually_exclusive_group()
-    target.add_argument("--data", metavar="DIR", help="copy to this new folder: the log.dirs of the broker to be")
-    target.add_argument("--in-place", action="store_true", help="copy nothing: use FOLDER itself from now on")
-    which = taking.add_mutually_exclusive_group()
-    which.add_argument("--topics", metavar="A,B", help="the topics to import")
-    which.add_argument("--all", action="store_true", help="all topics except internal ones")
-    taking.add_argument("--internal", action="store_true", help="with --all: also __consumer_offsets and its like")
-    taking.add_argument("--settings", metavar="FILE", help="the output of kafka-topics.sh --describe (- is stdin)")
-    taking.add_argument(
-        "--topic-config", action="append", default=[], metavar="TOPIC:KEY=VALUE", help="a setting; can be repeated"
-    )
-    taking.add_argument("--node-id", type=not_negative, metavar="N", help="default: that of meta.properties, or 1")
-    taking.add_argument("--fill-missing", action="store_true", help="create missing partitions empty")
-    taking.add_argument("--link", action="store_true", help="hard links instead of copies for finished segments")
-    taking.add_argument("--without-rights", action="store_true", help="do not import ACLs, SCRAM users and quotas")
-    taking.add_argument("--dry-run", action="store_true", help="only print the plan")
-    taking.set_defaults(action=_from_kafka)
-    giving = commands.add_parser("to-zookeeper", help="print zkCli commands that register the topics for Kafka 3.9")
-    giving.add_argument("data", metavar="DIR", help="log.dirs of a stopped ottla broker (the first, if several)")
-    giving.set_defaults(action=_to_zookeeper)
-    _add_to_cluster(commands)
-    return parser
 
 
 # ---- from-kafka
@@ -322,15 +345,6 @@ def _to_zookeeper(options: argparse.Namespace) -> int:
 
 # ---- to-cluster: a single broker becomes the first of a cluster
 RESERVED_MAX = 1000  # default of reserved.broker.max.id
-
-
-def _add_to_cluster(commands: argparse._SubParsersAction[Parser]) -> None:
-    parser = commands.add_parser("to-cluster", help="move a broker's metadata into ZooKeeper, so that others can join")
-    parser.add_argument("data", metavar="DIR", help="log.dirs of a stopped ottla broker (the first, if several)")
-    parser.add_argument(
-        "--zookeeper", required=True, metavar="CONNECT", help="HOST:PORT[,HOST:PORT ...][/chroot], without topics"
-    )
-    parser.set_defaults(action=_to_cluster)
 
 
 def _to_cluster(options: argparse.Namespace) -> int:

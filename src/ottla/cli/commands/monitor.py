@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.bootstrap import default_bootstrap
 from ottla.base.logs import LogOptions, start_logging, stop_logging
-from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Parser, flag, not_negative
 from ottla.cli.client_settings import COMMAND_CONFIG_VARIABLE, load_properties
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.errors import ClientError
@@ -62,27 +62,28 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla monitor",
         description="Watch consumer groups: lag, verdicts and alerts, with the HTTP API and the metrics of Burrow. "
         "SIGTERM and Ctrl-C stop it.",
         examples=EXAMPLES,
+        arguments=(
+            *CONNECTION,
+            Argument("--config", metavar="FILE", help="monitor.yaml: clusters, alerts and their channels"),
+            Argument("--cluster", metavar="NAME", help=f"name of the cluster (default: {DEFAULT_CLUSTER})"),
+            Argument("--host", metavar="ADDRESS", help="address to bind (default: 127.0.0.1, this machine only)"),
+            Argument("--port", type=not_negative, metavar="N", help="for HTTP (default: 8000, as Burrow's; 0: any)"),
+            Argument(
+                "--allow-host",
+                action="append",
+                default=[],
+                metavar="NAME",
+                help="also answer requests for this host name",
+            ),
+            flag("--insecure", help="allow other machines: the API has no login, so every client may read it"),
+            Argument("--log-level", choices=LEVELS, default="WARN", help="of the log on stderr (default: WARN)"),
+        ),
     )
-    add_connection(parser)
-    parser.add_argument("--config", metavar="FILE", help="monitor.yaml: clusters, alerts and their channels")
-    parser.add_argument("--cluster", metavar="NAME", help=f"name of the cluster (default: {DEFAULT_CLUSTER})")
-    parser.add_argument("--host", metavar="ADDRESS", help="address to bind (default: 127.0.0.1, this machine only)")
-    parser.add_argument("--port", type=not_negative, metavar="N", help="for HTTP (default: 8000, as Burrow's; 0: any)")
-    parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="also answer requests for this host name"
-    )
-    parser.add_argument(
-        "--insecure",
-        action="store_true",
-        help="allow other machines: the API has no login, so every client may read it",
-    )
-    parser.add_argument("--log-level", choices=LEVELS, default="WARN", help="of the log on stderr (default: WARN)")
-    return parser
 
 
 def _config(options: Namespace) -> MonitorConfig:

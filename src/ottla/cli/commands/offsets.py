@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag
 from ottla.cli.client_settings import client_of
 from ottla.cli.records.partition_filter import PartitionFilter, matching_partitions, parse_partitions, parse_timestamp
 from ottla.cli.tables import print_table
@@ -27,20 +27,31 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     at = None if options.at is None else parse_timestamp(options.at)
     with client_of(options) as client:
-        return _list(client, options, at)
+        code: int = options.action(client, options, at)
+        return code
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla offsets", description="Show offsets of partitions.", examples=EXAMPLES)
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="list partitions with their first and next offset", examples=EXAMPLES)
-    listing.add_argument("pattern", nargs="?", default=".*", metavar="REGEX", help="only topics that match")
-    listing.add_argument("--partitions", metavar="N,N", help="only these partitions")
-    listing.add_argument("--at", metavar="TIME", help="the offset at a time: a date, milliseconds since 1970, earliest")
-    listing.add_argument("--internal", action="store_true", help="also the cluster's own topics")
-    add_connection(listing)
-    return parser
+    return Parser(
+        prog="ottla offsets",
+        description="Show offsets of partitions.",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command(
+                "list",
+                "list partitions with their first and next offset",
+                _list,
+                Argument("pattern", nargs="?", default=".*", metavar="REGEX", help="only topics that match"),
+                Argument("--partitions", metavar="N,N", help="only these partitions"),
+                Argument(
+                    "--at", metavar="TIME", help="the offset at a time: a date, milliseconds since 1970, earliest"
+                ),
+                flag("--internal", help="also the cluster's own topics"),
+                examples=EXAMPLES,
+            ),
+        ),
+    )
 
 
 def _list(client: Client, options: argparse.Namespace, at: int | None) -> int:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs, positive
+from ottla.cli.arguments import (
+    BOOTSTRAP,
+    Argument,
+    Command,
+    Parser,
+    bootstrap_of,
+    flag,
+    not_negative,
+    parse_pairs,
+    positive,
+)
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.perf.load_generator import (
     PERCENTILES,
@@ -44,49 +54,65 @@ ottla perf consume load
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    code: int = options.run(options)
+    code: int = options.action(options)
     return code
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="ottla perf", description="Measure how fast records can be written and read.", examples=EXAMPLES
+    client = (
+        BOOTSTRAP,
+        Argument("--command-config", metavar="FILE", help="file with properties of the client"),
+        Argument("--command-property", action="append", default=[], metavar="KEY=VALUE"),
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    produce = _command(commands, "produce", "write records and measure", _produce)
-    produce.add_argument("--records", type=positive, default=RECORDS, metavar="N", help="how many (default 1000000)")
-    produce.add_argument(
-        "--size", type=positive, default=RECORD_BYTES, metavar="BYTES", help="of a record (default 100)"
+    topic = Argument("topic", metavar="TOPIC")
+    return Parser(
+        prog="ottla perf",
+        description="Measure how fast records can be written and read.",
+        examples=EXAMPLES,
+        commands=(
+            Command(
+                "produce",
+                "write records and measure",
+                _produce,
+                topic,
+                *client,
+                Argument("--records", type=positive, default=RECORDS, metavar="N", help="how many (default 1000000)"),
+                Argument(
+                    "--size", type=positive, default=RECORD_BYTES, metavar="BYTES", help="of a record (default 100)"
+                ),
+                Argument("--payload-file", metavar="FILE", help="records are lines of this file, chosen by chance"),
+                Argument(
+                    "--rate", type=not_negative, default=0, metavar="N", help="records a second (default: no limit)"
+                ),
+                Argument("--acks", choices=("0", "1", "all"), default="all"),
+                Argument("--compression", choices=CODECS, default="none", metavar="CODEC", help=", ".join(CODECS)),
+                description="Write records and measure.",
+            ),
+            Command(
+                "consume",
+                "read records and measure",
+                _consume,
+                topic,
+                *client,
+                Argument(
+                    "--records",
+                    type=positive,
+                    metavar="N",
+                    help="how many (default: all existing ones; 1000000 with --from-latest or a --group)",
+                ),
+                flag("--from-latest", help="only new records"),
+                Argument("--group", metavar="ID", help="read as a member of this group (default: no group)"),
+                Argument(
+                    "--timeout-ms",
+                    type=positive,
+                    default=TIMEOUT_MS,
+                    metavar="MS",
+                    help="stop after this time without a record",
+                ),
+                description="Read records and measure.",
+            ),
+        ),
     )
-    produce.add_argument("--payload-file", metavar="FILE", help="records are lines of this file, chosen by chance")
-    produce.add_argument(
-        "--rate", type=not_negative, default=0, metavar="N", help="records a second (default: no limit)"
-    )
-    produce.add_argument("--acks", choices=("0", "1", "all"), default="all")
-    produce.add_argument("--compression", choices=CODECS, default="none", metavar="CODEC", help=", ".join(CODECS))
-    consume = _command(commands, "consume", "read records and measure", _consume)
-    consume.add_argument(
-        "--records",
-        type=positive,
-        metavar="N",
-        help="how many (default: all existing ones; 1000000 with --from-latest or a --group)",
-    )
-    consume.add_argument("--from-latest", action="store_true", help="only new records")
-    consume.add_argument("--group", metavar="ID", help="read as a member of this group (default: no group)")
-    consume.add_argument(
-        "--timeout-ms", type=positive, default=TIMEOUT_MS, metavar="MS", help="stop after this time without a record"
-    )
-    return parser
-
-
-def _command(commands: Any, name: str, text: str, body: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text.capitalize() + ".")
-    parser.add_argument("topic", metavar="TOPIC")
-    add_bootstrap(parser)
-    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the client")
-    parser.add_argument("--command-property", action="append", default=[], metavar="KEY=VALUE")
-    parser.set_defaults(run=body)
-    return parser
 
 
 def _produce(options: argparse.Namespace) -> int:

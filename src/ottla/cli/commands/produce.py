@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs
+from ottla.cli.arguments import BOOTSTRAP, Argument, Parser, bootstrap_of, not_negative, parse_pairs
 from ottla.cli.client_settings import command_properties
 from ottla.cli.progress_bar import ByteProgressBar
 from ottla.cli.records.console_producer import (
@@ -22,11 +22,11 @@ from ottla.cli.records.console_producer import (
     wait_for_topic,
 )
 from ottla.cli.records.json_records import JsonReader, TypedReader
-from ottla.cli.records.line_reader import Headers, Line, LineError, LineReader, RecordReader
+from ottla.cli.records.line_reader import Headers, Line, LineReader, RecordReader
 from ottla.cli.records.schema_records import open_registry, serializer_format
-from ottla.cli.terminal import ToolError, UsageError, is_terminal, stdin_bytes, warn
+from ottla.cli.terminal import UsageError, is_terminal, stdin_bytes, warn
 from ottla.operations.records.deserializers import DeserializationError
-from ottla.operations.records.formats import FORMATS_HELP, FieldError, FieldFormat, make_format
+from ottla.operations.records.formats import FORMATS_HELP, FieldFormat, make_format
 from ottla.operations.schema_registry.client import RegistryClient
 from ottla.operations.schema_registry.client_config import address_of, without_registry
 from ottla.operations.schema_registry.folders import read_draft_file
@@ -51,58 +51,56 @@ def run(arguments: Sequence[str]) -> int:
     properties = command_properties(options.command_config)
     properties |= parse_pairs(options.command_property, allow_bare=False)
     bootstrap = bootstrap_of(options)
-    try:
-        lines = _lines(options, properties)
-        properties = without_registry(properties)
-        wait_for_topic(bootstrap, options.topic, properties, MAX_BLOCK_MS)
-        own = {
-            "client.id": "ottla-produce",
-            "delivery.timeout.ms": DELIVERY_MS,
-            "compression.type": options.compression,
-        }
-        sender = ConsoleProducer(
-            "ottla produce", options.topic, producer_settings(bootstrap, own, properties), properties
-        )
-        is_prompting = not (options.messages or options.file) and is_terminal(sys.stdin) and is_terminal(sys.stdout)
-        code = send_all(sender, lines, is_prompting=is_prompting, partition=options.partition)
-    except LineError as problem:
-        raise ToolError(str(problem)) from None
+    lines = _lines(options, properties)
+    properties = without_registry(properties)
+    wait_for_topic(bootstrap, options.topic, properties, MAX_BLOCK_MS)
+    own = {
+        "client.id": "ottla-produce",
+        "delivery.timeout.ms": DELIVERY_MS,
+        "compression.type": options.compression,
+    }
+    sender = ConsoleProducer("ottla produce", options.topic, producer_settings(bootstrap, own, properties), properties)
+    is_prompting = not (options.messages or options.file) and is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    code = send_all(sender, lines, is_prompting=is_prompting, partition=options.partition)
     if is_terminal(sys.stderr):
         warn(f"Wrote {sender.stored} record{'' if sender.stored == 1 else 's'} to {options.topic}.")
     return code
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla produce",
         usage="ottla produce TOPIC [MESSAGE ...] [options]",
         description="Write records to a topic.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("topic", metavar="TOPIC"),
+            Argument("messages", nargs="*", metavar="MESSAGE", help="default: each line of standard input is one"),
+            BOOTSTRAP,
+            Argument("--file", metavar="FILE", help="read lines from a file instead of standard input"),
+            Argument("--format", choices=("text", "json"), default="text", help="json: each line is one record"),
+            *(Argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP) for part in PARTS),
+            Argument("--registry", metavar="URL", help="keys and values are JSON, written by schemas of a registry"),
+            *_schema_arguments("key", "keys stay text"),
+            *_schema_arguments("value", "the newest of TOPIC-value"),
+            Argument("--key", metavar="KEY", help="key of every record"),
+            Argument("--key-separator", metavar="TEXT", help="lines are key, this text, value (\\t is a tab)"),
+            Argument("--header", action="append", default=[], metavar="NAME=VALUE", help="header of every record"),
+            Argument("--null-marker", metavar="TEXT", help="keys and values that are this text become null"),
+            Argument("--partition", type=not_negative, metavar="N", help="default: by the key"),
+            Argument("--compression", choices=CODECS, default="none", metavar="CODEC", help=", ".join(CODECS)),
+            Argument("--command-config", metavar="FILE", help="file with properties of the producer"),
+            Argument("--command-property", action="append", default=[], metavar="KEY=VALUE"),
+        ),
     )
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("messages", nargs="*", metavar="MESSAGE", help="default: each line of standard input is one")
-    add_bootstrap(parser)
-    parser.add_argument("--file", metavar="FILE", help="read lines from a file instead of standard input")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="json: each line is one record")
-    for part in ("key", "value"):
-        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)
-    parser.add_argument("--registry", metavar="URL", help="keys and values are JSON, written by schemas of a registry")
-    for part in ("key", "value"):
-        usual = "the newest of TOPIC-value" if part == "value" else "keys stay text"
-        parser.add_argument(
-            f"--{part}-subject", metavar="NAME", help=f"write with its newest schema (default: {usual})"
-        )
-        parser.add_argument(f"--{part}-schema", metavar="FILE", help="register this schema and write with it")
-        parser.add_argument(f"--{part}-message", metavar="NAME", help="message of a Protobuf schema (the first)")
-    parser.add_argument("--key", metavar="KEY", help="key of every record")
-    parser.add_argument("--key-separator", metavar="TEXT", help="lines are key, this text, value (\\t is a tab)")
-    parser.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="header of every record")
-    parser.add_argument("--null-marker", metavar="TEXT", help="keys and values that are this text become null")
-    parser.add_argument("--partition", type=not_negative, metavar="N", help="default: by the key")
-    parser.add_argument("--compression", choices=CODECS, default="none", metavar="CODEC", help=", ".join(CODECS))
-    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the producer")
-    parser.add_argument("--command-property", action="append", default=[], metavar="KEY=VALUE")
-    return parser
+
+
+def _schema_arguments(part: str, usual: str) -> tuple[Argument, ...]:
+    return (
+        Argument(f"--{part}-subject", metavar="NAME", help=f"write with its newest schema (default: {usual})"),
+        Argument(f"--{part}-schema", metavar="FILE", help="register this schema and write with it"),
+        Argument(f"--{part}-message", metavar="NAME", help="message of a Protobuf schema (the first)"),
+    )
 
 
 def _lines(options: argparse.Namespace, properties: Mapping[str, str] = MappingProxyType({})) -> Iterator[Line]:
@@ -118,7 +116,7 @@ def _lines(options: argparse.Namespace, properties: Mapping[str, str] = MappingP
             key_format = serializer_format(serializers[0], options.format) if serializers[0] else key_format
             value_format = serializer_format(serializers[1], options.format)
         key = None if options.key is None else key_format.encode(options.key)
-    except (FieldError, DeserializationError) as problem:
+    except DeserializationError as problem:
         raise UsageError(str(problem)) from None
     headers: Headers = [
         (name, value.encode("utf-8", "surrogateescape"))

@@ -9,10 +9,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from ottla.base.text import escape_cell
-from ottla.cli.arguments import Parser, add_connection, parse_pairs
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag, parse_pairs
 from ottla.cli.client_settings import run_action
 from ottla.cli.live_screen import run_live, seconds_of
 from ottla.cli.reports.broker_screen import short_number
@@ -76,59 +76,89 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    entity = [
+        argument
+        for word, meaning in (("user", "a user"), ("client", "a client id"), ("ip", "an address"))
+        for argument in (
+            Argument(f"--{word}", metavar="NAME", help=meaning),
+            flag(f"--{word}-defaults", help=f"each {word} without its own"),
+        )
+    ]
+    return Parser(
         prog="ottla quotas",
         description="How much users, clients and addresses may: bytes, records, requests, connections.",
         examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command(
+                "list",
+                "show limits",
+                _list,
+                flag("--json", help="print JSON, with the keys of a security file"),
+                flag("--topics", help="show limits of topics instead, which are topic settings"),
+                *entity,
+                examples=EXAMPLES,
+            ),
+            Command(
+                "set",
+                "set limits",
+                _set,
+                Argument(
+                    "pairs", nargs="+", metavar="LIMIT=NUMBER", help=f"one of {', '.join((*LIMITS, *ADDRESS_LIMITS))}"
+                ),
+                *entity,
+                examples=EXAMPLES,
+            ),
+            Command(
+                "remove",
+                "remove limits",
+                _remove,
+                Argument("keys", nargs="*", metavar="LIMIT", help="the limits to remove; default: all"),
+                *entity,
+                examples=EXAMPLES,
+            ),
+            *_metric_commands(),
+        ),
     )
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="show limits", examples=EXAMPLES)
-    listing.set_defaults(action=_list)
-    listing.add_argument("--json", action="store_true", help="print JSON, with the keys of a security file")
-    listing.add_argument(
-        "--topics", action="store_true", help="show limits of topics instead, which are topic settings"
-    )
-    setting = commands.add_parser("set", help="set limits", examples=EXAMPLES)
-    setting.set_defaults(action=_set)
-    known = ", ".join((*LIMITS, *ADDRESS_LIMITS))
-    setting.add_argument("pairs", nargs="+", metavar="LIMIT=NUMBER", help=f"one of {known}")
-    removing = commands.add_parser("remove", help="remove limits", examples=EXAMPLES)
-    removing.set_defaults(action=_remove)
-    removing.add_argument("keys", nargs="*", metavar="LIMIT", help="the limits to remove; default: all")
-    _add_metric_commands(commands)
-    for each in (listing, setting, removing):
-        add_connection(each)
-        for word, meaning in (("user", "a user"), ("client", "a client id"), ("ip", "an address")):
-            each.add_argument(f"--{word}", metavar="NAME", help=meaning)
-            each.add_argument(f"--{word}-defaults", action="store_true", help=f"each {word} without its own")
-    return parser
 
 
-def _add_metric_commands(commands: Any) -> None:
-    top = commands.add_parser("top", help="show throttled clients live, with the quota and the rate they need")
-    top.set_defaults(action=_top)
-    top.add_argument("--all", action="store_true", help="include clients that are not throttled")
-    top.add_argument("--interval", type=seconds_of, default=2.0, metavar="S", help="seconds between readings (2)")
-    top.add_argument("--once", action="store_true", help="print one plain screen and exit, as in a pipe")
-    suggest = commands.add_parser("suggest", help="suggest quotas for the traffic of the last hour")
-    suggest.set_defaults(action=_suggest)
-    suggest.add_argument(
-        "--headroom",
-        type=_headroom,
-        default=HEADROOM,
-        metavar="N",
-        help=f"factor of the observed rate (default: {HEADROOM})",
-    )
-    suggest.add_argument("--by", choices=BY, default=PAIR, help="each client of each user (default), users, or clients")
-    for each in (top, suggest):
-        each.add_argument("--json", action="store_true", help="print JSON")
-        each.add_argument(
+def _metric_commands() -> tuple[Command, ...]:
+    output = (
+        flag("--json", help="print JSON"),
+        Argument(
             "--url",
             action="append",
             metavar="URL",
             help=f"a broker's metrics endpoint; once for each broker (default: ${URL_VARIABLE} or {DEFAULT_URL})",
-        )
+        ),
+    )
+    return (
+        Command(
+            "top",
+            "show throttled clients live, with the quota and the rate they need",
+            _top,
+            flag("--all", help="include clients that are not throttled"),
+            Argument("--interval", type=seconds_of, default=2.0, metavar="S", help="seconds between readings (2)"),
+            flag("--once", help="print one plain screen and exit, as in a pipe"),
+            *output,
+            has_shared=False,
+        ),
+        Command(
+            "suggest",
+            "suggest quotas for the traffic of the last hour",
+            _suggest,
+            Argument(
+                "--headroom",
+                type=_headroom,
+                default=HEADROOM,
+                metavar="N",
+                help=f"factor of the observed rate (default: {HEADROOM})",
+            ),
+            Argument("--by", choices=BY, default=PAIR, help="each client of each user (default), users, or clients"),
+            *output,
+            has_shared=False,
+        ),
+    )
 
 
 def _headroom(text: str) -> float:

@@ -6,14 +6,14 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from random import SystemRandom
+from typing import Literal
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
-from ottla.base.placement.moves import plan_drain, plan_factor, plan_fill
 from ottla.base.text import format_count
-from ottla.cli.arguments import Parser, add_connection, bootstrap_of, positive
+from ottla.cli.arguments import CONNECTION, Argument, Command, OneOf, Parser, bootstrap_of, flag, positive
 from ottla.cli.client_settings import client_of
-from ottla.cli.reports.reassignment_progress import bar, wait_for_moves
+from ottla.cli.reports.reassignment_progress import ProgressLine, bar
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, print_line, warn
 from ottla.client.admin import Admin
@@ -21,11 +21,10 @@ from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
 from ottla.client.errors import BrokerError
 from ottla.client.reassignments import alter_reassignments, list_reassignments
+from ottla.operations.reassignment.executor import MoveTask, Round, execute
+from ottla.operations.reassignment.generated_plans import PlanGoal, generate_plan
 from ottla.operations.reassignment.moves import (
-    InitialState,
     ReassignmentState,
-    check_brokers,
-    check_replica_brokers,
     current_log_dirs,
     describe_progress,
     find_topics,
@@ -36,17 +35,7 @@ from ottla.operations.reassignment.moves import (
     start_moves,
     with_target_replicas,
 )
-from ottla.operations.reassignment.plan import (
-    Plan,
-    PlanError,
-    is_balanced,
-    make_plan,
-    parse_brokers,
-    parse_plan,
-    parse_topics,
-    plan_text,
-    split_into_waves,
-)
+from ottla.operations.reassignment.plan import Plan, PlanError, parse_brokers, parse_plan, parse_topics, plan_text
 from ottla.operations.reassignment.throttles import (
     clear_throttles,
     set_log_dir_throttle,
@@ -90,64 +79,71 @@ def _run_as_kafka(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla reassign", description="Move replicas between brokers.", examples=EXAMPLES)
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    preserve = flag("--preserve-throttles", help="keep the throttle")
+    return Parser(
+        prog="ottla reassign",
+        description="Move replicas between brokers.",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command("generate", "create a plan without moving anything", _generate, *GENERATE_ARGUMENTS),
+            Command("execute", "carry out a plan", _execute, *EXECUTE_ARGUMENTS, PLAN_FILE),
+            Command(
+                "verify",
+                "show the progress of a plan; remove the throttle when it is complete",
+                _verify,
+                preserve,
+                PLAN_FILE,
+            ),
+            Command(
+                "cancel",
+                "cancel the moves of a plan, or all active moves",
+                _cancel,
+                preserve,
+                Argument("plan", nargs="?", metavar="PLAN", help="file with the plan; - is stdin"),
+            ),
+            Command("list", "list active moves and their progress", _list),
+            Command(
+                "throttle",
+                "change the speed of active moves",
+                _throttle,
+                Argument("rate", type=positive, nargs="?", metavar="BYTES", help="a second, for each broker"),
+                flag("--off", help="do not limit the speed"),
+            ),
+        ),
+    )
 
-    generate = commands.add_parser("generate", help="create a plan without moving anything")
-    generate.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics, except with --brokers")
-    generate.add_argument("--topics-to-move-json-file", metavar="FILE", help="the topics, in Kafka's form")
-    how = generate.add_mutually_exclusive_group()
-    how.add_argument("--brokers", "--broker-list", metavar="1,2,3", help="spread the topics over these brokers")
-    how.add_argument("--drain", metavar="N", help="only move all replicas off these brokers")
-    how.add_argument("--fill", metavar="N", help="only move replicas to these new brokers")
-    generate.add_argument(
+
+PLAN_FILE = Argument("plan", metavar="PLAN", help="file with the plan; - is stdin")
+GENERATE_ARGUMENTS = (
+    Argument("topics", nargs="*", metavar="TOPIC", help="default: all topics, except with --brokers"),
+    Argument("--topics-to-move-json-file", metavar="FILE", help="the topics, in Kafka's form"),
+    OneOf(
+        Argument("--brokers", "--broker-list", metavar="1,2,3", help="spread the topics over these brokers"),
+        Argument("--drain", metavar="N", help="only move all replicas off these brokers"),
+        Argument("--fill", metavar="N", help="only move replicas to these new brokers"),
+    ),
+    Argument(
         "--replication-factor",
         type=positive,
         metavar="N",
         help="change the number of replicas. With --brokers: spread this many, unless it already fits",
-    )
-    generate.add_argument("--disable-rack-aware", action="store_true", help="ignore the racks of brokers")
-    generate.add_argument("--output", "-o", metavar="FILE", help="write the plan to a file")
-    generate.set_defaults(action=_generate)
-
-    execute = commands.add_parser("execute", help="carry out a plan")
-    execute.add_argument("--throttle", type=positive, metavar="BYTES", help="most bytes a second that a broker copies")
-    execute.add_argument(
-        "--replica-alter-log-dirs-throttle", type=positive, metavar="BYTES", help="the same between folders"
-    )
-    execute.add_argument("--additional", action="store_true", help="allow it during other moves")
-    execute.add_argument("--rollback", metavar="FILE", help="write the current assignment to this file")
-    execute.add_argument("--wait", action="store_true", help="wait until everything is moved, then remove the throttle")
-    execute.add_argument(
+    ),
+    flag("--disable-rack-aware", help="ignore the racks of brokers"),
+    Argument("--output", "-o", metavar="FILE", help="write the plan to a file"),
+)
+EXECUTE_ARGUMENTS = (
+    Argument("--throttle", type=positive, metavar="BYTES", help="most bytes a second that a broker copies"),
+    Argument("--replica-alter-log-dirs-throttle", type=positive, metavar="BYTES", help="the same between folders"),
+    flag("--additional", help="allow it during other moves"),
+    Argument("--rollback", metavar="FILE", help="write the current assignment to this file"),
+    flag("--wait", help="wait until everything is moved, then remove the throttle"),
+    Argument(
         "--at-once", type=positive, metavar="N", help="with --wait: at most this many copies per broker at a time"
-    )
-    execute.add_argument("--timeout", type=positive, metavar="MS", default=FOLDER_TIMEOUT_MS, help="for folders")
-    execute.add_argument(
-        "--disallow-replication-factor-change",
-        action="store_true",
-        help="reject plans that change the number of replicas",
-    )
-    execute.set_defaults(action=_execute)
-
-    verify = commands.add_parser("verify", help="show the progress of a plan; remove the throttle when it is complete")
-    verify.set_defaults(action=_verify)
-    cancel = commands.add_parser("cancel", help="cancel the moves of a plan, or all active moves")
-    cancel.set_defaults(action=_cancel)
-    for command in (verify, cancel):
-        command.add_argument("--preserve-throttles", action="store_true", help="keep the throttle")
-    for command, number in ((execute, None), (verify, None), (cancel, "?")):
-        command.add_argument("plan", nargs=number, metavar="PLAN", help="file with the plan; - is stdin")
-
-    listing = commands.add_parser("list", help="list active moves and their progress")
-    listing.set_defaults(action=_list)
-    throttle = commands.add_parser("throttle", help="change the speed of active moves")
-    throttle.add_argument("rate", type=positive, nargs="?", metavar="BYTES", help="a second, for each broker")
-    throttle.add_argument("--off", action="store_true", help="do not limit the speed")
-    throttle.set_defaults(action=_throttle)
-    for command in (generate, execute, verify, cancel, listing, throttle):
-        add_connection(command)
-    return parser
+    ),
+    Argument("--timeout", type=positive, metavar="MS", default=FOLDER_TIMEOUT_MS, help="for folders"),
+    flag("--disallow-replication-factor-change", help="reject plans that change the number of replicas"),
+)
 
 
 # ---- plans
@@ -176,26 +172,23 @@ def _generate(client: Client, options: argparse.Namespace) -> int:
         )
     cluster = describe_cluster(client)
     racks = {broker.broker_id: None if options.disable_rack_aware else broker.rack for broker in cluster.brokers}
-    if options.brokers is not None:
-        wanted = parse_brokers(options.brokers)
-        check_brokers(admin, wanted)
-        left = [topic for topic in topics if factor is None or not is_balanced(topic, wanted, factor)]
-        made = make_plan(left, wanted, racks, SystemRandom(), factor)
-        plan = {name: row for name, row in made.items() if row != rows[name]}
-    elif options.drain is not None:
-        drained = parse_brokers(options.drain)
-        check_replica_brokers(admin, drained)
-        plan = plan_drain(rows, drained, list(racks), racks)
-    elif factor is not None:
-        plan = plan_factor(rows, factor, list(racks), racks)
-    else:
-        new = parse_brokers(options.fill)
-        check_brokers(admin, new)
-        plan = plan_fill(rows, new, list(racks), racks)
+    kind, text = _plan_kind(options)
+    goal = PlanGoal(kind, parse_brokers(text) if text is not None else (), factor, keeps_balanced=factor is not None)
+    holders = {broker for row in replicas_of(admin.topics()).values() for broker in row} if kind == "drain" else set()
+    plan = generate_plan(goal, topics, racks, SystemRandom(), holders)
     if not plan:
         warn("No replica needs to move.")
     _show_plan(rows, plan, options.output)
     return 0
+
+
+def _plan_kind(options: argparse.Namespace) -> tuple[Literal["spread", "drain", "fill", "factor"], str | None]:
+    """What to plan, and the brokers for it."""
+    if options.brokers is not None:
+        return "spread", options.brokers
+    if options.drain is not None:
+        return "drain", options.drain
+    return ("factor", None) if options.fill is None else ("fill", options.fill)
 
 
 def _show_plan(
@@ -240,33 +233,51 @@ def _execute(client: Client, options: argparse.Namespace) -> int:
     if options.replica_alter_log_dirs_throttle is not None:
         brokers = {replica.broker for replica in plan.folders}
         set_log_dir_throttle(client, brokers, options.replica_alter_log_dirs_throttle)
-    parts = [plan.replicas] if options.at_once is None else split_into_waves(plan.replicas, start.now, options.at_once)
     refused: dict[TopicPartition, BrokerError] = {}
-    for part in parts:
-        refused |= _begin(client, plan._replace(replicas=part), start, options)
-        if options.wait and part is not parts[-1]:
-            wait_for_moves(client, set(part) - set(refused))
+    may_change_factor = not options.disallow_replication_factor_change
+    if options.at_once is None:
+        refused = start_moves(client, plan, start, options.throttle, may_change_factor=may_change_factor)
+        _print_started(plan.replicas, refused)
+        _move_folders(client, plan, options)
+    if not options.wait:
+        if options.throttle is not None:
+            print("The throttle stays until you run: ottla reassign verify")
+        return EXIT_FAILED if refused else 0
+    line = ProgressLine(client)
+    has_folders_left = options.at_once is not None
+
+    def on_progress(done: Round) -> None:
+        nonlocal has_folders_left
+        if done.started:
+            line.clear()
+            _print_started(done.started, done.refused)
+        if has_folders_left and not done.waiting:  # a broker knows a new replica only after its move has started
+            _move_folders(client, plan, options)
+            has_folders_left = False
+        line.draw(done.under_way, len(plan.replicas) - done.waiting)
+
+    try:
+        if options.at_once is None:
+            execute(client, MoveTask(plan.replicas), on_progress, requested=plan.replicas)
+        else:
+            task = MoveTask(plan.replicas, options.throttle, options.at_once, may_change_factor=may_change_factor)
+            refused = execute(client, task, on_progress)
+    finally:
+        line.clear()
+    return max(EXIT_FAILED if refused else 0, _verify_plan(client, plan, is_throttle_kept=False))
+
+
+def _move_folders(client: Client, plan: Plan, options: argparse.Namespace) -> None:
     if plan.folders:
         move_log_dirs(
             client, plan.folders, options.timeout, lambda replica: print_line(f"{replica} changes its folder.")
         )
-    if options.wait:
-        wait_for_moves(client, set(plan.replicas) - set(refused))
-        return max(EXIT_FAILED if refused else 0, _verify_plan(client, plan, is_throttle_kept=False))
-    if options.throttle is not None:
-        print("The throttle stays until you run: ottla reassign verify")
-    return EXIT_FAILED if refused else 0
 
 
-def _begin(
-    client: Client, plan: Plan, start: InitialState, options: argparse.Namespace
-) -> dict[TopicPartition, BrokerError]:
-    may_change = not options.disallow_replication_factor_change
-    refused = start_moves(client, plan, start, options.throttle, may_change_factor=may_change)
+def _print_started(rows: Mapping[TopicPartition, Sequence[int]], refused: Mapping[TopicPartition, BrokerError]) -> None:
     for partition, problem in sorted(refused.items()):
         warn(f"{partition}: {problem}")
-    print(f"Moving {format_count(len(plan.replicas) - len(refused), 'partition')}.")
-    return refused
+    print(f"Moving {format_count(len(rows) - len(refused), 'partition')}.")
 
 
 def _verify(client: Client, options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag, not_negative
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, confirm_unless_scripted, warn
@@ -25,21 +25,30 @@ END = -1  # as an offset: all committed records
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     with client_of(options) as client:
-        return _delete(client, options)
+        code: int = options.action(client, options)
+        return code
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla records", description="Delete records below an offset.", examples=EXAMPLES)
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    delete = commands.add_parser("delete", help="delete records below an offset", examples=EXAMPLES)
-    delete.add_argument("topic", nargs="?", metavar="TOPIC")
-    delete.add_argument("--partition", type=not_negative, metavar="N", help="default: all partitions")
-    delete.add_argument("--before", type=_offset, metavar="OFFSET", help="first offset to keep; end: keep none")
-    delete.add_argument("--file", metavar="FILE", help="JSON file in the form of kafka-delete-records.sh")
-    delete.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
-    add_connection(delete)
-    return parser
+    return Parser(
+        prog="ottla records",
+        description="Delete records below an offset.",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command(
+                "delete",
+                "delete records below an offset",
+                _delete,
+                Argument("topic", nargs="?", metavar="TOPIC"),
+                Argument("--partition", type=not_negative, metavar="N", help="default: all partitions"),
+                Argument("--before", type=_offset, metavar="OFFSET", help="first offset to keep; end: keep none"),
+                Argument("--file", metavar="FILE", help="JSON file in the form of kafka-delete-records.sh"),
+                flag("--yes", "-y", help="skip the confirmation"),
+                examples=EXAMPLES,
+            ),
+        ),
+    )
 
 
 def _delete(client: Client, options: argparse.Namespace) -> int:

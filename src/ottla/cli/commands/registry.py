@@ -23,7 +23,7 @@ from ottla.base.passwords import (
     new_token,
     token_digest,
 )
-from ottla.cli.arguments import Parser, add_connection, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of, flag
 from ottla.cli.client_settings import command_properties, load_properties, make_client
 from ottla.cli.commands.up import port_number
 from ottla.cli.processes.sidecars import REGISTRY_MODULES as NEEDED
@@ -151,32 +151,35 @@ def _print_user(name: str, *, is_token: bool) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla registry",
         description="Keep schemas of Avro, JSON Schema and Protobuf in a topic of the cluster, with the API of "
         "Confluent's Schema Registry. SIGTERM and Ctrl-C stop it.",
         examples=EXAMPLES,
+        arguments=(
+            *CONNECTION,
+            Argument("--config", metavar="FILE", help="schema-registry.properties, with Confluent's keys"),
+            Argument("--host", metavar="ADDRESS", help="address to bind (default: 127.0.0.1, this machine only)"),
+            Argument("--port", type=port_number, metavar="N", help=f"for HTTP (default: {PORT}; 0: any)"),
+            Argument("--topic", metavar="NAME", help="that holds the schemas (default: _schemas)"),
+            Argument(
+                "--allow-host",
+                action="append",
+                default=[],
+                metavar="NAME",
+                help="also answer requests for this host name",
+            ),
+            Argument("--users", metavar="FILE", help="users and the subjects they may read and write, one per line"),
+            Argument(
+                "--new-user",
+                metavar="NAME",
+                help="print a line for that file; the password comes from the terminal or stdin",
+            ),
+            flag("--token", help="with --new-user: a token instead of a password"),
+            Argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)"),
+            Argument("--ssl-key", metavar="FILE", help="and this key (PEM)"),
+            Argument("--ssl-ca", metavar="FILE", help="CA of the other nodes' certificates (PEM)"),
+            flag("--insecure", help="allow other machines without a login or without TLS"),
+            Argument("--log-level", choices=LEVELS, default="WARN", help="of the log on stderr (default: WARN)"),
+        ),
     )
-    add_connection(parser)
-    parser.add_argument("--config", metavar="FILE", help="schema-registry.properties, with Confluent's keys")
-    parser.add_argument("--host", metavar="ADDRESS", help="address to bind (default: 127.0.0.1, this machine only)")
-    parser.add_argument("--port", type=port_number, metavar="N", help=f"for HTTP (default: {PORT}; 0: any)")
-    parser.add_argument("--topic", metavar="NAME", help="that holds the schemas (default: _schemas)")
-    parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="also answer requests for this host name"
-    )
-    parser.add_argument("--users", metavar="FILE", help="users and the subjects they may read and write, one per line")
-    parser.add_argument(
-        "--new-user", metavar="NAME", help="print a line for that file; the password comes from the terminal or stdin"
-    )
-    parser.add_argument("--token", action="store_true", help="with --new-user: a token instead of a password")
-    parser.add_argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
-    parser.add_argument("--ssl-key", metavar="FILE", help="and this key (PEM)")
-    parser.add_argument("--ssl-ca", metavar="FILE", help="CA of the other nodes' certificates (PEM)")
-    parser.add_argument(
-        "--insecure",
-        action="store_true",
-        help="allow other machines without a login or without TLS",
-    )
-    parser.add_argument("--log-level", choices=LEVELS, default="WARN", help="of the log on stderr (default: WARN)")
-    return parser

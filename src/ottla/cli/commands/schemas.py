@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ottla.base.text import escape_json
-from ottla.cli.arguments import Parser, parse_pairs, positive
+from ottla.cli.arguments import Argument, Command, Parser, flag, parse_pairs, positive
 from ottla.cli.client_settings import command_properties
-from ottla.cli.registry_options import add_registry, registry_of
+from ottla.cli.registry_options import REGISTRY, registry_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, print_line, print_text, warn
 from ottla.operations.schema_registry.client import LATEST, RegistryClient
@@ -46,80 +46,107 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
+COMMAND_CONFIG = Argument(
+    "--command-config", default=argparse.SUPPRESS, metavar="FILE", help="file with properties: logins, certificates"
+)
+SCHEMA_ARGUMENTS = (
+    Argument("subject", metavar="SUBJECT|FOLDER", help="or a folder with files called SUBJECT.avsc, …"),
+    Argument("file", nargs="?", metavar="FILE", help="ends in .avsc, .json or .proto"),
+    Argument("--type", choices=[name.lower() for name in KINDS], help="if the suffix does not determine it"),
+    Argument(
+        "--reference",
+        action="append",
+        default=[],
+        metavar="NAME=SUBJECT:VERSION",
+        help="a schema that this one references",
+    ),
+)
+
+
 def _parser() -> Parser:
-    parser = Parser(prog="ottla schemas", description="The subjects of a schema registry.", examples=EXAMPLES)
-    add_registry(parser)
-    _add_config(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="the subjects and their newest versions")
-    listing.add_argument(
-        "prefix", nargs="?", metavar="PREFIX", help="only subjects with this prefix; :*: means all contexts"
+    return Parser(
+        prog="ottla schemas",
+        description="The subjects of a schema registry.",
+        examples=EXAMPLES,
+        shared=(REGISTRY, COMMAND_CONFIG),
+        commands=(
+            *_reading_commands(),
+            Command(
+                "register",
+                "a new version of a subject, or of all files of a folder",
+                _register,
+                flag("--normalize", help="store the schema in its normal form"),
+                *SCHEMA_ARGUMENTS,
+            ),
+            Command(
+                "check",
+                "check the compatibility of a schema with a subject",
+                _check,
+                Argument("--version", metavar="VERSION", help="against this one, or latest (default: by the level)"),
+                *SCHEMA_ARGUMENTS,
+            ),
+            Command(
+                "delete",
+                "delete a subject, or a version of it",
+                _delete,
+                Argument("subject", metavar="SUBJECT"),
+                Argument("--version", metavar="VERSION", help="only this one"),
+                flag("--permanent", help="delete permanently; it must already be deleted"),
+                flag("--yes", "-y", help="skip the confirmation"),
+            ),
+            Command(
+                "config",
+                "compatibility level, mode and more, of all or of a subject",
+                _config,
+                Argument("subject", nargs="?", metavar="SUBJECT", help="default: the global configuration"),
+                Argument("--level", type=str.upper, choices=LEVELS, metavar="LEVEL", help=", ".join(LEVELS)),
+                Argument("--mode", type=str.upper, choices=MODES, metavar="MODE", help=", ".join(MODES)),
+                Argument("--set", action="append", default=[], metavar="NAME=VALUE", help="such as normalize=true"),
+                flag("--remove", help="remove the subject's own configuration"),
+            ),
+            Command(
+                "import",
+                "import exported schemas with their ids and versions",
+                _import,
+                Argument("folder", metavar="FOLDER"),
+            ),
+        ),
     )
-    listing.set_defaults(action=_list)
-    showing = commands.add_parser("show", help="the text of a schema")
-    showing.add_argument("subject", nargs="?", metavar="SUBJECT")
-    showing.add_argument("version", nargs="?", default=LATEST, metavar="VERSION", help="a number (default: the newest)")
-    showing.add_argument("--id", type=positive, metavar="N", help="by its id instead of a subject")
-    showing.add_argument("--guid", metavar="GUID", help="by its GUID instead of a subject")
-    showing.set_defaults(action=_show)
-    registering = commands.add_parser("register", help="a new version of a subject, or of all files of a folder")
-    registering.add_argument("--normalize", action="store_true", help="store the schema in its normal form")
-    registering.set_defaults(action=_register)
-    checking = commands.add_parser("check", help="check the compatibility of a schema with a subject")
-    checking.add_argument("--version", metavar="VERSION", help="against this one, or latest (default: by the level)")
-    checking.set_defaults(action=_check)
-    for command in (registering, checking):
-        command.add_argument("subject", metavar="SUBJECT|FOLDER", help="or a folder with files called SUBJECT.avsc, …")
-        command.add_argument("file", nargs="?", metavar="FILE", help="ends in .avsc, .json or .proto")
-        command.add_argument(
-            "--type", choices=[name.lower() for name in KINDS], help="if the suffix does not determine it"
-        )
-        command.add_argument(
-            "--reference",
-            action="append",
-            default=[],
-            metavar="NAME=SUBJECT:VERSION",
-            help="a schema that this one references",
-        )
-    deleting = commands.add_parser("delete", help="delete a subject, or a version of it")
-    deleting.add_argument("subject", metavar="SUBJECT")
-    deleting.add_argument("--version", metavar="VERSION", help="only this one")
-    deleting.add_argument("--permanent", action="store_true", help="delete permanently; it must already be deleted")
-    deleting.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
-    deleting.set_defaults(action=_delete)
-    _add_settings(commands)
-    exporting = commands.add_parser("export", help="all versions of all subjects, or of some, as files of a folder")
-    exporting.add_argument("folder", metavar="FOLDER")
-    exporting.add_argument("subjects", nargs="*", metavar="SUBJECT")
-    exporting.set_defaults(action=_export)
-    importing = commands.add_parser("import", help="import exported schemas with their ids and versions")
-    importing.add_argument("folder", metavar="FOLDER")
-    importing.set_defaults(action=_import)
-    for command in (listing, showing, exporting):
-        command.add_argument(
-            "--deleted", action="store_true", help="include subjects that are deleted but not permanently"
-        )
-    for command in (listing, showing):
-        command.add_argument("--json", action="store_true", help="for programs")
-    for command in commands.choices.values():
-        add_registry(command)
-        _add_config(command)
-    return parser
 
 
-def _add_settings(commands: Any) -> None:
-    setting = commands.add_parser("config", help="compatibility level, mode and more, of all or of a subject")
-    setting.add_argument("subject", nargs="?", metavar="SUBJECT", help="default: the global configuration")
-    setting.add_argument("--level", type=str.upper, choices=LEVELS, metavar="LEVEL", help=", ".join(LEVELS))
-    setting.add_argument("--mode", type=str.upper, choices=MODES, metavar="MODE", help=", ".join(MODES))
-    setting.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="such as normalize=true")
-    setting.add_argument("--remove", action="store_true", help="remove the subject's own configuration")
-    setting.set_defaults(action=_config)
-
-
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--command-config", default=argparse.SUPPRESS, metavar="FILE", help="file with properties: logins, certificates"
+def _reading_commands() -> tuple[Command, ...]:
+    deleted = flag("--deleted", help="include subjects that are deleted but not permanently")
+    as_json = flag("--json", help="for programs")
+    return (
+        Command(
+            "list",
+            "the subjects and their newest versions",
+            _list,
+            Argument(
+                "prefix", nargs="?", metavar="PREFIX", help="only subjects with this prefix; :*: means all contexts"
+            ),
+            deleted,
+            as_json,
+        ),
+        Command(
+            "show",
+            "the text of a schema",
+            _show,
+            Argument("subject", nargs="?", metavar="SUBJECT"),
+            Argument("version", nargs="?", default=LATEST, metavar="VERSION", help="a number (default: the newest)"),
+            Argument("--id", type=positive, metavar="N", help="by its id instead of a subject"),
+            Argument("--guid", metavar="GUID", help="by its GUID instead of a subject"),
+            deleted,
+            as_json,
+        ),
+        Command(
+            "export",
+            "all versions of all subjects, or of some, as files of a folder",
+            _export,
+            Argument("folder", metavar="FOLDER"),
+            Argument("subjects", nargs="*", metavar="SUBJECT"),
+            deleted,
+        ),
     )
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from ottla.cli.arguments import Parser, add_connection, not_negative, positive
+from ottla.cli.arguments import CONNECTION, Argument, Parser, flag, not_negative, positive
 from ottla.cli.client_settings import client_of, command_properties
 from ottla.cli.progress_bar import ByteProgressBar
 from ottla.cli.records.formatters import COLOURS, DefaultFormatter
@@ -26,7 +26,7 @@ from ottla.cli.terminal import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, escape
 from ottla.operations.messages.export import csv_header, csv_line, decoded_bytes, json_line
 from ottla.operations.messages.expressions.parser import ExpressionError, parse
 from ottla.operations.messages.expressions.syntax import Expression, Text
-from ottla.operations.messages.field_masks import MaskError, Masks, parse_rule
+from ottla.operations.messages.field_masks import Masks, parse_rule
 from ottla.operations.messages.message import Message
 from ottla.operations.messages.message_decoder import Decoder
 from ottla.operations.messages.offset_ranges import OffsetBound, OffsetWindow
@@ -65,35 +65,32 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla search",
         usage="ottla search TOPIC [EXPRESSION] [options]",
         description="Find records of a topic. All existing records are read, whole batches at a time.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("topic", metavar="TOPIC"),
+            Argument("expression", nargs="?", default="", metavar="EXPRESSION", help="default: every record"),
+            *CONNECTION,
+            Argument("--text", metavar="TEXT", help="search for exactly this text instead of an expression"),
+            Argument("--from", dest="from_", metavar="TIME", help="from a date, milliseconds since 1970 or 2h ago on"),
+            Argument("--to", metavar="TIME", help="up to the first record at or after this time"),
+            Argument("--from-offset", type=not_negative, metavar="N", help="from this offset on"),
+            Argument("--to-offset", type=not_negative, metavar="N", help="up to and without this offset"),
+            Argument("--partition", type=not_negative, action="append", metavar="N", help="only this one; repeatable"),
+            Argument("-n", "--max-messages", type=positive, metavar="N", help="stop after this number of hits"),
+            Argument("--max-seconds", type=positive, metavar="N", help="stop after this time"),
+            flag("--newest-first", help="start at the end of every partition"),
+            flag("--with-aborted", help="also records of aborted transactions"),
+            flag("--json", help="one JSON object a line (short for --format json)"),
+            Argument("--format", choices=("text", "json", "csv"), default="text", help="how hits are written"),
+            flag("--count", help="print only the number of hits"),
+            Argument("--mask", action="append", default=[], metavar="TOPIC:FIELD", help="hide a field; repeatable"),
+            Argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {URL})"),
+        ),
     )
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("expression", nargs="?", default="", metavar="EXPRESSION", help="default: every record")
-    add_connection(parser)
-    parser.add_argument("--text", metavar="TEXT", help="search for exactly this text instead of an expression")
-    parser.add_argument(
-        "--from", dest="from_", metavar="TIME", help="from a date, milliseconds since 1970 or 2h ago on"
-    )
-    parser.add_argument("--to", metavar="TIME", help="up to the first record at or after this time")
-    parser.add_argument("--from-offset", type=not_negative, metavar="N", help="from this offset on")
-    parser.add_argument("--to-offset", type=not_negative, metavar="N", help="up to and without this offset")
-    parser.add_argument(
-        "--partition", type=not_negative, action="append", metavar="N", help="only this one; repeatable"
-    )
-    parser.add_argument("-n", "--max-messages", type=positive, metavar="N", help="stop after this number of hits")
-    parser.add_argument("--max-seconds", type=positive, metavar="N", help="stop after this time")
-    parser.add_argument("--newest-first", action="store_true", help="start at the end of every partition")
-    parser.add_argument("--with-aborted", action="store_true", help="also records of aborted transactions")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line (short for --format json)")
-    parser.add_argument("--format", choices=("text", "json", "csv"), default="text", help="how hits are written")
-    parser.add_argument("--count", action="store_true", help="print only the number of hits")
-    parser.add_argument("--mask", action="append", default=[], metavar="TOPIC:FIELD", help="hide a field; repeatable")
-    parser.add_argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {URL})")
-    return parser
 
 
 def _expression(options: argparse.Namespace) -> Expression:
@@ -139,10 +136,7 @@ def _registry(options: argparse.Namespace) -> SchemaDecoder | None:
 
 
 def _masks(options: argparse.Namespace) -> Masks:
-    try:
-        return Masks([parse_rule(text) for text in options.mask], options.topic)
-    except MaskError as problem:
-        raise UsageError(str(problem)) from None
+    return Masks([parse_rule(text) for text in options.mask], options.topic)
 
 
 def _writer(options: argparse.Namespace) -> Callable[[Message], bytes]:

@@ -8,18 +8,25 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.cli.arguments import Parser, add_connection, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, bootstrap_of, flag
 from ottla.cli.client_settings import client_of, command_properties, make_client
-from ottla.cli.cluster_file.policy import SECTIONS, Login, entry_text, policy_text, read_policy, user_entry
-from ottla.cli.cluster_file.policy_admin import check_authorizer, check_own_access, read_cluster, security_steps
-from ottla.cli.cluster_file.policy_document import FileError, display_path, load_policy_text, print_problems
-from ottla.cli.cluster_file.policy_plan import COLUMNS, Plan, make_plan, run_steps
+from ottla.cli.cluster_file.policy import entry_text, policy_text, read_policy, user_entry
+from ottla.cli.cluster_file.policy_document import (
+    FileError,
+    display_path,
+    load_policy_text,
+    print_problems,
+    warn_unmanaged,
+)
 from ottla.cli.commands.users import DEFAULT_MECHANISM, ITERATIONS, MECHANISMS, given_password, iterations_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, drift_code, is_terminal, print_line, warn
 from ottla.client.client import Client
 from ottla.client.quotas import ScramUpsertion
 from ottla.operations.acls.evaluation import Caller
+from ottla.operations.cluster_policy.security_admin import make_checked_plan, read_cluster, security_steps
+from ottla.operations.cluster_policy.security_plan import COLUMNS, Plan, run_steps
+from ottla.operations.cluster_policy.security_policy import Login
 
 EXAMPLES: Final = """
 ottla security export > security.yaml
@@ -41,48 +48,43 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla security",
         description="Users, rights and quotas of a cluster, of ottla or of Apache Kafka, as a file.",
         examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command("export", "print the current state, without passwords", _export, examples=EXAMPLES),
+            Command(
+                "apply",
+                "apply the differences of a file",
+                _apply,
+                Argument("file", metavar="FILE", help="as export writes it; -: standard input"),
+                flag(
+                    "--dry-run", help="only print the changes: exit code 3 if there are any, 1 if they are impossible"
+                ),
+                flag("--prune", help="remove what is not in the file, within the sections of the file"),
+                flag("--set-passwords", help="also set the salted passwords of users that already have one"),
+                flag("--json", help="print JSON"),
+                description="Exit code 3 with --dry-run if something differs, 1 if it cannot be applied.",
+                examples=EXAMPLES,
+            ),
+            Command(
+                "hash",
+                "print a user with a hashed password, for the file",
+                _hash,
+                Argument("user"),
+                Argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM),
+                Argument(
+                    "--iterations", type=iterations_of, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
+                ),
+                Argument(
+                    "--password-file", metavar="FILE", help="its first line (default: OTTLA_PASSWORD, else a prompt)"
+                ),
+                has_shared=False,
+            ),
+        ),
     )
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    export = commands.add_parser("export", help="print the current state, without passwords", examples=EXAMPLES)
-    export.set_defaults(action=_export)
-    apply = commands.add_parser(
-        "apply",
-        help="apply the differences of a file",
-        description="Exit code 3 with --dry-run if something differs, 1 if it cannot be applied.",
-        examples=EXAMPLES,
-    )
-    apply.set_defaults(action=_apply)
-    apply.add_argument("file", metavar="FILE", help="as export writes it; -: standard input")
-    apply.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="only print the changes: exit code 3 if there are any, 1 if they are impossible",
-    )
-    apply.add_argument(
-        "--prune", action="store_true", help="remove what is not in the file, within the sections of the file"
-    )
-    apply.add_argument(
-        "--set-passwords", action="store_true", help="also set the salted passwords of users that already have one"
-    )
-    apply.add_argument("--json", action="store_true", help="print JSON")
-    for each in (export, apply):
-        add_connection(each)
-    hashing = commands.add_parser("hash", help="print a user with a hashed password, for the file")
-    hashing.set_defaults(action=_hash)
-    hashing.add_argument("user")
-    hashing.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM)
-    hashing.add_argument(
-        "--iterations", type=iterations_of, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
-    )
-    hashing.add_argument(
-        "--password-file", metavar="FILE", help="its first line (default: OTTLA_PASSWORD, else a prompt)"
-    )
-    return parser
 
 
 # ---- commands
@@ -104,11 +106,9 @@ def _apply(options: argparse.Namespace) -> int:
         return EXIT_USAGE
     properties = command_properties(getattr(options, "command_config", None))
     with make_client(bootstrap_of(options), properties) as client:
-        sections = [name for name in SECTIONS if getattr(wanted, name) is not None]
-        found = read_cluster(client, sections)
-        check_authorizer(wanted, found)
-        plan = make_plan(wanted, found, prunes=options.prune, sets_passwords=options.set_passwords)
-        check_own_access(client, Caller(properties), plan, found)
+        plan = make_checked_plan(
+            client, wanted, Caller(properties), prunes=options.prune, sets_passwords=options.set_passwords
+        )
         if not options.dry_run:
             _carry_out(client, plan)
     _print_plan(plan, options)
@@ -147,8 +147,6 @@ def _print_plan(plan: Plan, options: argparse.Namespace) -> None:
         print("Nothing to change.")
     for change in plan.impossible():
         warn(f"ottla security: {change.impossible_reason()}")
-    if plan.unmanaged:
-        counts = ", ".join(f"{name}: {count}" for name, count in plan.unmanaged.items())
-        warn(f"note: not in the file and left alone, --prune removes it: {counts}")
+    warn_unmanaged(plan.unmanaged)
     if plan.uncompared_passwords:
         warn(f"note: passwords cannot be compared, --set-passwords sets them: {', '.join(plan.uncompared_passwords)}")

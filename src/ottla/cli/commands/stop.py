@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla.cli.arguments import Parser, positive
+from ottla.cli.arguments import Argument, Parser, positive
 from ottla.cli.processes.broker_processes import PROC, find_brokers, supervisor_of, terminate_processes
 from ottla.cli.terminal import ToolError
 
@@ -46,17 +46,22 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla stop",
         description="Stop the brokers of this machine cleanly, one at a time.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("--node-id", metavar="N", help="only the broker with this id"),
+            Argument("--data", metavar="DIR", help="only brokers with log directories in this folder (ottla up)"),
+            Argument(
+                "--seconds",
+                type=positive,
+                default=WAIT_SECONDS_MAX,
+                metavar="N",
+                help="maximum time to wait for all of them",
+            ),
+        ),
     )
-    parser.add_argument("--node-id", metavar="N", help="only the broker with this id")
-    parser.add_argument("--data", metavar="DIR", help="only brokers with log directories in this folder (ottla up)")
-    parser.add_argument(
-        "--seconds", type=positive, default=WAIT_SECONDS_MAX, metavar="N", help="maximum time to wait for all of them"
-    )
-    return parser
 
 
 def is_running(pid: int) -> bool:

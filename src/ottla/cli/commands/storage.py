@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.cli.arguments import Parser
-from ottla.cli.metadata.storage import EXAMPLES, SUMMARY, fill_parser
+from ottla.cli.metadata.storage import EXAMPLES, SUMMARY, storage_commands
 
 
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
-        prog="ottla storage", description=SUMMARY, examples=EXAMPLES.replace("kafka-storage.sh", "ottla storage")
+        prog="ottla storage",
+        description=SUMMARY,
+        examples=EXAMPLES.replace("kafka-storage.sh", "ottla storage"),
+        commands=storage_commands(),
     )
-    options = fill_parser(parser).parse_args(arguments)
+    options = parser.parse_args(arguments)
     code: int = options.action(options)
     return code

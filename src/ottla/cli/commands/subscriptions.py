@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ottla.base.regular_expressions import PatternError, compile_java_pattern
-from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser
 from ottla.cli.client_settings import run_action
-from ottla.cli.live_screen import add_metrics_url, metrics_url_of
+from ottla.cli.live_screen import METRICS_URL, metrics_url_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError
 from ottla.client.client import Client
@@ -38,29 +38,32 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla client-metrics",
         description="Manage client metrics subscriptions and show pushed metrics.",
         examples=EXAMPLES,
+        arguments=CONNECTION,
+        commands=(
+            Command("list", "list the subscriptions", _list),
+            Command(
+                "set",
+                "create or change a subscription",
+                _set,
+                Argument("name", metavar="NAME"),
+                Argument("--metrics", metavar="PREFIXES", help="prefixes of metric names, commas between; * is all"),
+                Argument("--interval", metavar="MS", help="time between two pushes of a client"),
+                Argument("--match", metavar="NAME=REGEX,...", help="which clients, such as client_id=orders-.*"),
+            ),
+            Command("delete", "delete subscriptions", _delete, Argument("names", nargs="+", metavar="NAME")),
+            Command(
+                "values",
+                "show pushed metrics, from a broker's metrics endpoint",
+                _values,
+                METRICS_URL,
+                Argument("--client", type=_pattern, metavar="REGEX", help="only clients whose whole client id matches"),
+            ),
+        ),
     )
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="list the subscriptions")
-    listing.set_defaults(action=_list)
-    change = commands.add_parser("set", help="create or change a subscription")
-    change.add_argument("name", metavar="NAME")
-    change.add_argument("--metrics", metavar="PREFIXES", help="prefixes of metric names, commas between; * is all")
-    change.add_argument("--interval", metavar="MS", help="time between two pushes of a client")
-    change.add_argument("--match", metavar="NAME=REGEX,...", help="which clients, such as client_id=orders-.*")
-    change.set_defaults(action=_set)
-    delete = commands.add_parser("delete", help="delete subscriptions")
-    delete.add_argument("names", nargs="+", metavar="NAME")
-    delete.set_defaults(action=_delete)
-    values = commands.add_parser("values", help="show pushed metrics, from a broker's metrics endpoint")
-    add_metrics_url(values)
-    values.add_argument("--client", type=_pattern, metavar="REGEX", help="only clients whose whole client id matches")
-    values.set_defaults(action=_values)
-    return parser
 
 
 def _pattern(text: str) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag
 from ottla.cli.client_settings import command_properties, run_action
 from ottla.cli.commands.users import DEFAULT_MECHANISM, MECHANISMS, login_file
 from ottla.cli.tables import print_table
@@ -39,46 +39,63 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    json = flag("--json", help="for programs; with the passwords")
+    return Parser(
         prog="ottla tokens",
         description="Delegation tokens: a login without a password, for a while.",
         examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command(
+                "list",
+                "the tokens that you may see",
+                _list,
+                Argument(
+                    "--owner",
+                    type=_principal,
+                    action="append",
+                    metavar="PRINCIPAL",
+                    help="only tokens of this owner: User:name",
+                ),
+                json,
+            ),
+            Command(
+                "create",
+                "create a token",
+                _create,
+                Argument("--owner", type=_principal, metavar="PRINCIPAL", help="the owner (default: you)"),
+                Argument(
+                    "--renewer",
+                    type=_principal,
+                    action="append",
+                    default=[],
+                    metavar="PRINCIPAL",
+                    help="another principal that may renew it",
+                ),
+                Argument(
+                    "--lifetime", type=_time, default=-1, metavar="TIME", help="such as 2d (default: the brokers')"
+                ),
+                Argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM, help="of the file of --write"),
+                Argument("--write", metavar="FILE", help="a file of client settings that logs in with the token"),
+                json,
+            ),
+            Command(
+                "renew",
+                "extend the lifetime of a token",
+                _renew,
+                Argument("token"),
+                Argument("--for", dest="time_ms", type=_time, default=-1, metavar="TIME", help="from now on"),
+            ),
+            Command(
+                "expire",
+                "expire a token now or later",
+                _expire,
+                Argument("token"),
+                Argument("--in", dest="time_ms", type=_time, default=-1, metavar="TIME", help="default: now"),
+                flag("--yes", "-y", help="skip the confirmation"),
+            ),
+        ),
     )
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="the tokens that you may see")
-    listing.add_argument(
-        "--owner", type=_principal, action="append", metavar="PRINCIPAL", help="only tokens of this owner: User:name"
-    )
-    listing.set_defaults(action=_list)
-    making = commands.add_parser("create", help="create a token")
-    making.add_argument("--owner", type=_principal, metavar="PRINCIPAL", help="the owner (default: you)")
-    making.add_argument(
-        "--renewer",
-        type=_principal,
-        action="append",
-        default=[],
-        metavar="PRINCIPAL",
-        help="another principal that may renew it",
-    )
-    making.add_argument("--lifetime", type=_time, default=-1, metavar="TIME", help="such as 2d (default: the brokers')")
-    making.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM, help="of the file of --write")
-    making.add_argument("--write", metavar="FILE", help="a file of client settings that logs in with the token")
-    making.set_defaults(action=_create)
-    renewing = commands.add_parser("renew", help="extend the lifetime of a token")
-    renewing.add_argument("token")
-    renewing.add_argument("--for", dest="time_ms", type=_time, default=-1, metavar="TIME", help="from now on")
-    renewing.set_defaults(action=_renew)
-    expiring = commands.add_parser("expire", help="expire a token now or later")
-    expiring.add_argument("token")
-    expiring.add_argument("--in", dest="time_ms", type=_time, default=-1, metavar="TIME", help="default: now")
-    expiring.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
-    expiring.set_defaults(action=_expire)
-    for command in (listing, making):
-        command.add_argument("--json", action="store_true", help="for programs; with the passwords")
-    for command in (listing, making, renewing, expiring):
-        add_connection(command)
-    return parser
 
 
 def _principal(text: str) -> str:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.cli.arguments import Parser
-from ottla.cli.live_screen import add_metrics_url, metrics_url_of, run_live, seconds_of
+from ottla.cli.arguments import Argument, Parser, flag
+from ottla.cli.live_screen import METRICS_URL, metrics_url_of, run_live, seconds_of
 from ottla.cli.reports.broker_screen import Trends, rich_screen, text_screen
 from ottla.cli.terminal import is_terminal
 from ottla.operations.broker_rates import BrokerFigures, broker_figures
@@ -36,15 +36,16 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla top",
         description="Show the activity of a broker: rates, busiest topics, request times, connections. Ctrl-C ends it.",
         examples=EXAMPLES,
+        arguments=(
+            METRICS_URL,
+            Argument("--interval", type=seconds_of, default=1.0, metavar="S", help="seconds between readings (1)"),
+            flag("--once", help="print one plain screen and exit, as in a pipe"),
+        ),
     )
-    add_metrics_url(parser)
-    parser.add_argument("--interval", type=seconds_of, default=1.0, metavar="S", help="seconds between readings (1)")
-    parser.add_argument("--once", action="store_true", help="print one plain screen and exit, as in a pipe")
-    return parser
 
 
 def _live(url: str, before: Reading, interval: float) -> int:

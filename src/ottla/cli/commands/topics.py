@@ -10,7 +10,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition, id_text, topic_name_problem
 from ottla.base.regular_expressions import PatternError, compile_java_pattern
 from ottla.base.text import format_count
-from ottla.cli.arguments import Parser, add_connection, parse_pairs, positive
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag, parse_pairs, positive
 from ottla.cli.client_settings import client_of
 from ottla.cli.reports.topic_report import DescribeFilter, describe_lines, overrides, shown_partitions
 from ottla.cli.tables import print_table
@@ -46,50 +46,60 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="ottla topics", description="Create, list, describe, grow and delete topics.", examples=EXAMPLES
+    return Parser(
+        prog="ottla topics",
+        description="Create, list, describe, grow and delete topics.",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command(
+                "create",
+                "create topics",
+                _create,
+                Argument("names", nargs="+", metavar="NAME"),
+                Argument(
+                    "--partitions", type=positive, default=CLUSTER_DEFAULT, metavar="N", help="default: the broker's"
+                ),
+                Argument("--replication-factor", type=positive, default=CLUSTER_DEFAULT, metavar="N"),
+                Argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topic"),
+                flag("--if-not-exists", help="no error if the topic exists"),
+            ),
+            Command(
+                "list",
+                "list topics",
+                _list,
+                Argument("pattern", nargs="?", metavar="REGEX", help="only topics whose whole name matches"),
+                flag("--internal", help="also the cluster's own topics"),
+            ),
+            Command(
+                "describe",
+                "show partitions and settings of topics",
+                _describe,
+                Argument("names", nargs="*", metavar="NAME", help="default: all topics"),
+                flag("--problems", help="only partitions that lack a leader or replicas"),
+                *(flag(f"--{name}", help=f"only partitions {what}") for name, what in REPORTS.items()),
+                flag("--summary", help="topics in numbers: spread, skew, preferred leaders"),
+                flag("--json", help="with --summary: as one JSON document"),
+            ),
+            Command(
+                "alter",
+                "add partitions to a topic",
+                _alter,
+                Argument("names", nargs=1, metavar="NAME"),
+                Argument(
+                    "--partitions", type=positive, required=True, metavar="N", help="the new number of partitions"
+                ),
+            ),
+            Command(
+                "delete",
+                "delete topics with all their records",
+                _delete,
+                Argument("names", nargs="+", metavar="NAME"),
+                flag("--yes", "-y", help="skip the confirmation"),
+                flag("--if-exists", help="no error if a topic is missing"),
+            ),
+        ),
     )
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-
-    create = commands.add_parser("create", help="create topics")
-    create.add_argument("names", nargs="+", metavar="NAME")
-    create.add_argument(
-        "--partitions", type=positive, default=CLUSTER_DEFAULT, metavar="N", help="default: the broker's"
-    )
-    create.add_argument("--replication-factor", type=positive, default=CLUSTER_DEFAULT, metavar="N")
-    create.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topic")
-    create.add_argument("--if-not-exists", action="store_true", help="no error if the topic exists")
-    create.set_defaults(action=_create)
-
-    listing = commands.add_parser("list", help="list topics")
-    listing.add_argument("pattern", nargs="?", metavar="REGEX", help="only topics whose whole name matches")
-    listing.add_argument("--internal", action="store_true", help="also the cluster's own topics")
-    listing.set_defaults(action=_list)
-
-    describe = commands.add_parser("describe", help="show partitions and settings of topics")
-    describe.add_argument("names", nargs="*", metavar="NAME", help="default: all topics")
-    describe.add_argument("--problems", action="store_true", help="only partitions that lack a leader or replicas")
-    for flag, what in REPORTS.items():
-        describe.add_argument(f"--{flag}", action="store_true", help=f"only partitions {what}")
-    describe.add_argument("--summary", action="store_true", help="topics in numbers: spread, skew, preferred leaders")
-    describe.add_argument("--json", action="store_true", help="with --summary: as one JSON document")
-    describe.set_defaults(action=_describe)
-
-    alter = commands.add_parser("alter", help="add partitions to a topic")
-    alter.add_argument("names", nargs=1, metavar="NAME")
-    alter.add_argument("--partitions", type=positive, required=True, metavar="N", help="the new number of partitions")
-    alter.set_defaults(action=_alter)
-
-    delete = commands.add_parser("delete", help="delete topics with all their records")
-    delete.add_argument("names", nargs="+", metavar="NAME")
-    delete.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
-    delete.add_argument("--if-exists", action="store_true", help="no error if a topic is missing")
-    delete.set_defaults(action=_delete)
-
-    for command in (create, listing, describe, alter, delete):
-        add_connection(command)
-    return parser
 
 
 def _create(admin: Admin, options: argparse.Namespace) -> int:

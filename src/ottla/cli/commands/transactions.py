@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag, not_negative
 from ottla.cli.client_settings import run_action
 from ottla.cli.reports.transaction_report import MINUTE_MS, described_row, hanging_row, list_rows, producer_row
 from ottla.cli.tables import print_table
@@ -75,45 +75,65 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla transactions", description="Manage transactions.", examples=EXAMPLES)
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="list transactional ids and their states")
-    listing.add_argument("pattern", nargs="?", metavar="REGEX", help="only ids that match")
-    listing.add_argument(
-        "--older-than",
-        type=not_negative,
-        default=ANY_DURATION,
-        metavar="MS",
-        help="only those running at least this long",
+    yes = flag("--yes", "-y", help="skip the confirmation")
+    return Parser(
+        prog="ottla transactions",
+        description="Manage transactions.",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command(
+                "list",
+                "list transactional ids and their states",
+                _list,
+                Argument("pattern", nargs="?", metavar="REGEX", help="only ids that match"),
+                Argument(
+                    "--older-than",
+                    type=not_negative,
+                    default=ANY_DURATION,
+                    metavar="MS",
+                    help="only those running at least this long",
+                ),
+            ),
+            Command("describe", "show transactional ids", _describe, Argument("ids", nargs="+", metavar="ID")),
+            Command(
+                "producers",
+                "show the producers that partitions remember",
+                _producers,
+                Argument("topic", metavar="TOPIC"),
+                Argument("partition", nargs="?", type=not_negative, metavar="PARTITION", help="default: all"),
+            ),
+            Command(
+                "hanging",
+                "find transactions that will never complete",
+                _hanging,
+                Argument("topic", nargs="?", metavar="TOPIC", help="default: all topics"),
+                Argument(
+                    "--minutes",
+                    type=not_negative,
+                    default=HANGING_MINUTES,
+                    metavar="N",
+                    help="without activity for this long",
+                ),
+            ),
+            Command(
+                "abort",
+                "abort a hanging transaction in one partition",
+                _abort,
+                Argument("topic", metavar="TOPIC"),
+                Argument("partition", type=not_negative, metavar="PARTITION"),
+                Argument("--start-offset", type=not_negative, required=True, metavar="N", help="where it starts"),
+                yes,
+            ),
+            Command(
+                "terminate",
+                "fence the producer of an id and abort its transaction",
+                _terminate,
+                Argument("id", metavar="ID"),
+                yes,
+            ),
+        ),
     )
-    listing.set_defaults(action=_list)
-    describe = commands.add_parser("describe", help="show transactional ids")
-    describe.add_argument("ids", nargs="+", metavar="ID")
-    describe.set_defaults(action=_describe)
-    producers = commands.add_parser("producers", help="show the producers that partitions remember")
-    producers.add_argument("topic", metavar="TOPIC")
-    producers.add_argument("partition", nargs="?", type=not_negative, metavar="PARTITION", help="default: all")
-    producers.set_defaults(action=_producers)
-    hanging = commands.add_parser("hanging", help="find transactions that will never complete")
-    hanging.add_argument("topic", nargs="?", metavar="TOPIC", help="default: all topics")
-    hanging.add_argument(
-        "--minutes", type=not_negative, default=HANGING_MINUTES, metavar="N", help="without activity for this long"
-    )
-    hanging.set_defaults(action=_hanging)
-    abort = commands.add_parser("abort", help="abort a hanging transaction in one partition")
-    abort.add_argument("topic", metavar="TOPIC")
-    abort.add_argument("partition", type=not_negative, metavar="PARTITION")
-    abort.add_argument("--start-offset", type=not_negative, required=True, metavar="N", help="where it starts")
-    abort.set_defaults(action=_abort)
-    terminate = commands.add_parser("terminate", help="fence the producer of an id and abort its transaction")
-    terminate.add_argument("id", metavar="ID")
-    terminate.set_defaults(action=_terminate)
-    for command in (abort, terminate):
-        command.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
-    for command in (listing, describe, producers, hanging, abort, terminate):
-        add_connection(command)
-    return parser
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:

@@ -14,10 +14,11 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from ottla import __version__
 from ottla.base.bootstrap import DEFAULT_BOOTSTRAP
-from ottla.cli.arguments import Parser, parse_pairs
+from ottla.cli.arguments import Argument, Parser, flag, parse_pairs
 from ottla.cli.ports import bind_error, is_free
 from ottla.cli.processes.cluster_defaults import count_or_auto_type
 from ottla.cli.processes.sidecars import CONSOLE_NAME as CONSOLE
@@ -138,50 +139,61 @@ def start_sidecars(
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla up",
         description="Run a broker, or a cluster, on this machine, for development. Ctrl-C stops it.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("--data", default=DATA, metavar="DIR", help=f"folder for all data (default: ./{DATA})"),
+            Argument(
+                "--port",
+                type=port_number,
+                default=PORT,
+                metavar="N",
+                help=f"of the first broker (default: {PORT}; 0: any free one)",
+            ),
+            Argument(
+                "--brokers",
+                type=count_or_auto_type("brokers", BROKERS_MAX),
+                default=1,
+                metavar="N",
+                help="more than one: with ZooKeeper; auto: one for each core",
+            ),
+            Argument("--zookeeper-port", type=port_number, default=0, metavar="N", help="default: 2181, or a free one"),
+            flag("--secure", help="use TLS, logins and ACLs; creates the keys and passwords"),
+            flag("--no-console", help="without the web console"),
+            Argument(
+                "--console-port",
+                type=port_number,
+                metavar="N",
+                help="of the web console (default: 8080, or a free one)",
+            ),
+            *REGISTRY_ARGUMENTS,
+            flag("--verbose", help="of a cluster: all that brokers log, not only warnings"),
+            flag("--no-auto-create", help="no new topic just because a client names it"),
+            Argument(
+                "--override",
+                action="append",
+                default=[],
+                metavar="KEY=VALUE",
+                help="a setting of the broker; can be repeated",
+            ),
+        ),
     )
-    parser.add_argument("--data", default=DATA, metavar="DIR", help=f"folder for all data (default: ./{DATA})")
-    parser.add_argument(
-        "--port",
-        type=port_number,
-        default=PORT,
-        metavar="N",
-        help=f"of the first broker (default: {PORT}; 0: any free one)",
-    )
-    parser.add_argument(
-        "--brokers",
-        type=count_or_auto_type("brokers", BROKERS_MAX),
-        default=1,
-        metavar="N",
-        help="more than one: with ZooKeeper; auto: one for each core",
-    )
-    parser.add_argument(
-        "--zookeeper-port", type=port_number, default=0, metavar="N", help="default: 2181, or a free one"
-    )
-    parser.add_argument(
-        "--secure", action="store_true", help="use TLS, logins and ACLs; creates the keys and passwords"
-    )
-    parser.add_argument("--no-console", action="store_true", help="without the web console")
-    parser.add_argument(
-        "--console-port", type=port_number, metavar="N", help="of the web console (default: 8080, or a free one)"
-    )
-    add_registry(parser)
-    parser.add_argument("--verbose", action="store_true", help="of a cluster: all that brokers log, not only warnings")
-    parser.add_argument("--no-auto-create", action="store_true", help="no new topic just because a client names it")
-    parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker; can be repeated"
-    )
-    return parser
 
 
-def add_registry(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-registry", action="store_true", help="without the schema registry")
-    parser.add_argument(
+def port_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
+
+
+REGISTRY_ARGUMENTS: Final = (
+    flag("--no-registry", help="without the schema registry"),
+    Argument(
         "--registry-port", type=port_number, metavar="N", help="of the schema registry (default: 8081, or a free one)"
-    )
+    ),
+)
 
 
 def broker_settings(options: argparse.Namespace) -> dict[str, str]:
@@ -349,12 +361,6 @@ def _foreign_folder_message(data: Path, found: list[str]) -> str:
         )
     named = ", ".join(found[:FILES_NAMED_MAX]) + (", ..." if len(found) > FILES_NAMED_MAX else "")
     return f"{data} holds other files ({named}): choose an empty or new folder with --data DIR"
-
-
-def port_number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
-    return int(text)
 
 
 def _print_stderr(line: str) -> None:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, flag
 from ottla.cli.client_settings import command_properties, run_action
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, confirm, print_line
@@ -44,36 +44,39 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla users",
         description="Manage users with SCRAM passwords. For their rights: ottla acls.",
         examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command("list", "list users and their mechanisms", _list, flag("--json", help="for programs")),
+            Command(
+                "add",
+                "add a user, or change the password",
+                _add,
+                Argument("user"),
+                Argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM),
+                Argument(
+                    "--iterations", type=iterations_of, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
+                ),
+                Argument(
+                    "--password-file",
+                    metavar="FILE",
+                    help=f"its first line (default: {PASSWORD_VARIABLE}, else a prompt on a terminal, else a random "
+                    "one)",
+                ),
+                Argument("--write", metavar="FILE", help="a file of client settings for this user, with the password"),
+            ),
+            Command(
+                "remove",
+                "remove all passwords of a user",
+                _remove,
+                Argument("user"),
+                flag("--yes", "-y", help="skip the confirmation"),
+            ),
+        ),
     )
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="list users and their mechanisms")
-    listing.add_argument("--json", action="store_true", help="for programs")
-    listing.set_defaults(action=_list)
-    adding = commands.add_parser("add", help="add a user, or change the password")
-    adding.add_argument("user")
-    adding.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM)
-    adding.add_argument(
-        "--iterations", type=iterations_of, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
-    )
-    adding.add_argument(
-        "--password-file",
-        metavar="FILE",
-        help=f"its first line (default: {PASSWORD_VARIABLE}, else a prompt on a terminal, else a random one)",
-    )
-    adding.add_argument("--write", metavar="FILE", help="a file of client settings for this user, with the password")
-    adding.set_defaults(action=_add)
-    removing = commands.add_parser("remove", help="remove all passwords of a user")
-    removing.add_argument("user")
-    removing.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
-    removing.set_defaults(action=_remove)
-    for command in (listing, adding, removing):
-        add_connection(command)
-    return parser
 
 
 def iterations_of(text: str) -> int:

@@ -19,7 +19,7 @@ from typing import Final
 from ottla.base import java
 from ottla.base.broker_keys.security import TlsKeys
 from ottla.base.properties import PropertiesError, read_properties
-from ottla.cli.arguments import Parser, positive
+from ottla.cli.arguments import Argument, Parser, positive
 from ottla.cli.ports import bind_error
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.cli.zookeeper.jars import JAVA_VERSION_MIN, MAIN_CLASS, find_jars
@@ -27,7 +27,6 @@ from ottla.cli.zookeeper.server import (
     HOST,
     PORT,
     Config,
-    ConfigError,
     ServerOptions,
     jvm_options,
     lock_folder,
@@ -81,33 +80,29 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla zookeeper",
         description="Run one server of Apache ZooKeeper in the foreground. SIGTERM and Ctrl-C stop it.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("--port", type=positive, metavar="N", help=f"for clients (default: {PORT})"),
+            Argument("--host", metavar="ADDRESS", help=f"address to bind (default: {HOST}, this machine only)"),
+            Argument("--data", metavar="DIR", help="folder for snapshots and logs of transactions"),
+            Argument("--config", metavar="FILE", help="zookeeper.properties (zoo.cfg); the options win over it"),
+            Argument("--server-id", type=positive, metavar="N", help="which server of the ensemble this is"),
+            Argument(
+                "--ensemble", metavar="LIST", help="all servers, in the same order everywhere: host:2888:3888,..."
+            ),
+            Argument("--secure-port", type=positive, metavar="N", help="for clients over TLS (ssl.keyStore.* in FILE)"),
+            Argument("--jaas", metavar="FILE", help="JAAS file with a section Server, which defines the users"),
+            Argument("--log-level", choices=LOG_LEVELS, default="WARN", help="of the log on stderr (default: WARN)"),
+        ),
     )
-    parser.add_argument("--port", type=positive, metavar="N", help=f"for clients (default: {PORT})")
-    parser.add_argument("--host", metavar="ADDRESS", help=f"address to bind (default: {HOST}, this machine only)")
-    parser.add_argument("--data", metavar="DIR", help="folder for snapshots and logs of transactions")
-    parser.add_argument("--config", metavar="FILE", help="zookeeper.properties (zoo.cfg); the options win over it")
-    parser.add_argument("--server-id", type=positive, metavar="N", help="which server of the ensemble this is")
-    parser.add_argument(
-        "--ensemble", metavar="LIST", help="all servers, in the same order everywhere: host:2888:3888,..."
-    )
-    parser.add_argument(
-        "--secure-port", type=positive, metavar="N", help="for clients over TLS (ssl.keyStore.* in FILE)"
-    )
-    parser.add_argument("--jaas", metavar="FILE", help="JAAS file with a section Server, which defines the users")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default="WARN", help="of the log on stderr (default: WARN)")
-    return parser
 
 
 def start(wish: ServerOptions, file: str | None, log_level: str = "WARN") -> int:
     """Become the server; returns only by an exception."""
-    try:
-        config = make_config(wish, read_file(file))
-    except ConfigError as problem:
-        raise UsageError(str(problem)) from None
+    config = make_config(wish, read_file(file))
     if wish.jaas is not None:
         check_jaas_file(wish.jaas)
     context = probe_context(config.properties) if config.is_tls else None

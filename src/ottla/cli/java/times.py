@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from ottla.cli.terminal import ToolError
+
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|.", re.DOTALL)
 MONTHS_SHORT = 3
 
 
-class DatePatternError(Exception):
+class DatePatternError(ToolError):
     """A pattern that Java rejects, or an unsupported letter."""
 
 
@@ -90,7 +92,7 @@ DIGITS_MAX = 15  # enough for every time in 64-bit milliseconds
 _DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
-class TimeTextError(ValueError):
+class TimeTextError(ToolError):
     """An invalid time; the message is Java's."""
 
 

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from ottla.base.errors import Error
+from ottla.cli.arguments import Argument, Command, flag
 from ottla.cli.java.errors import run_reporting_errors
 from ottla.cli.java.options import OptionError
-from ottla.cli.kafka.commands import KafkaParser, add_servers, client_of_servers, endpoint_type
+from ottla.cli.kafka.commands import KafkaParser, client_of_servers, endpoint_type, servers
 from ottla.cli.terminal import print_line
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster, unregister_broker
@@ -36,25 +37,33 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> KafkaParser:
-    parser = KafkaParser(
+    connection = (
+        servers("-b", "-C"),
+        Argument("--config", metavar="FILE", help="old name of --command-config"),
+        Argument("--command-config", "-c", metavar="FILE", help="file with properties of the client"),
+    )
+    return KafkaParser(
         prog="kafka-cluster.sh",
         description="Show the cluster id and endpoints, and unregister brokers.",
         examples=EXAMPLES,
+        commands=(
+            Command("cluster-id", "print the cluster's id", _cluster_id, *connection),
+            Command(
+                "unregister",
+                "unregister a broker that was removed",
+                _unregister,
+                Argument("--id", "-i", type=int, required=True, metavar="N", help="the broker's id"),
+                *connection,
+            ),
+            Command(
+                "list-endpoints",
+                "list brokers or controllers",
+                _list_endpoints,
+                flag("--include-fenced-brokers", help="also brokers that are fenced"),
+                *connection,
+            ),
+        ),
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=KafkaParser)
-    cluster_id = commands.add_parser("cluster-id", help="print the cluster's id")
-    cluster_id.set_defaults(action=_cluster_id)
-    unregister = commands.add_parser("unregister", help="unregister a broker that was removed")
-    unregister.add_argument("--id", "-i", type=int, required=True, metavar="N", help="the broker's id")
-    unregister.set_defaults(action=_unregister)
-    endpoints = commands.add_parser("list-endpoints", help="list brokers or controllers")
-    endpoints.add_argument("--include-fenced-brokers", action="store_true", help="also brokers that are fenced")
-    endpoints.set_defaults(action=_list_endpoints)
-    for command in (cluster_id, unregister, endpoints):
-        add_servers(command, "-b", "-C")
-        command.add_argument("--config", metavar="FILE", help="old name of --command-config")
-        command.add_argument("--command-config", "-c", metavar="FILE", help="file with properties of the client")
-    return parser
 
 
 def _cluster_id(client: Client, options: argparse.Namespace) -> int:

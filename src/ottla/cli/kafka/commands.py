@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
 
-from ottla.cli.arguments import Parser
+from ottla.cli.arguments import Argument, OneOf, Parser
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.options import OptionError
 from ottla.cli.terminal import EXIT_FAILED
@@ -25,12 +25,20 @@ class KafkaParser(Parser):
         self.exit(EXIT_FAILED, f"{self.prog}: error: {message}{self._hint(message)}\n")
 
 
-def add_servers(parser: argparse.ArgumentParser, *short: str, is_required: bool = True) -> None:
-    """Add the options for brokers or KRaft controllers; `short` are one-letter names such as -b and -C."""
-    group = parser.add_mutually_exclusive_group(required=is_required)
-    group.add_argument("--bootstrap-server", *short[:1], metavar="SERVERS", help="brokers to connect to: host:port")
-    group.add_argument(
-        "--bootstrap-controller", *short[1:2], metavar="SERVERS", help="controllers to connect to instead of brokers"
+COMMAND_CONFIG: Final = Argument("--command-config", metavar="FILE", help="file with properties of the client")
+
+
+def servers(*short: str, is_required: bool = True) -> OneOf:
+    """The options for brokers or KRaft controllers; `short` are one-letter names such as -b and -C."""
+    return OneOf(
+        Argument("--bootstrap-server", *short[:1], metavar="SERVERS", help="brokers to connect to: host:port"),
+        Argument(
+            "--bootstrap-controller",
+            *short[1:2],
+            metavar="SERVERS",
+            help="controllers to connect to instead of brokers",
+        ),
+        is_required=is_required,
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
+from ottla.cli.arguments import Argument, Command, flag
 from ottla.cli.java.errors import java_sentence, run_reporting_errors
 from ottla.cli.java.hash_order import hash_map_order
 from ottla.cli.java.options import OptionError
-from ottla.cli.kafka.commands import KafkaParser, add_servers, client_of_servers
+from ottla.cli.kafka.commands import COMMAND_CONFIG, KafkaParser, client_of_servers, servers
 from ottla.cli.reports.feature_levels import (
     METADATA,
     default_levels,
@@ -41,34 +42,50 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> KafkaParser:
-    parser = KafkaParser(prog="kafka-features.sh", description="Show and change feature flags.", examples=EXAMPLES)
-    add_servers(parser, is_required=False)
-    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the client")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=KafkaParser)
-    describe = commands.add_parser("describe", help="show the features and their levels")
-    describe.add_argument("--node-id", type=int, metavar="N", help="the node to query; any if not given")
-    describe.set_defaults(action=_describe)
-    for name in ("upgrade", "downgrade", "disable"):
-        command = commands.add_parser(name, help=f"{name} features")
-        if name != "disable":
-            command.add_argument(
-                "--metadata", metavar="VERSION", help="deprecated name of --release-version, for metadata.version only"
-            )
-            command.add_argument(
-                "--release-version", metavar="VERSION", help="all features at the levels of this release"
-            )
-        command.add_argument("--feature", action="append", default=[], metavar="NAME=LEVEL", help="one feature")
-        if name != "upgrade":
-            command.add_argument("--unsafe", action="store_true", help="even if metadata may be lost")
-        command.add_argument("--dry-run", action="store_true", help="check, but change nothing")
-        command.set_defaults(action=_update, operation=name)
-    mapping = commands.add_parser("version-mapping", help="the levels of all features in a release")
-    mapping.add_argument("--release-version", metavar="VERSION", help="default: the latest")
-    mapping.set_defaults(action=_mapping)
-    dependencies = commands.add_parser("feature-dependencies", help="the requirements of a feature level")
-    dependencies.add_argument("--feature", action="append", required=True, metavar="NAME=LEVEL")
-    dependencies.set_defaults(action=_dependencies)
-    return parser
+    release = (
+        Argument(
+            "--metadata", metavar="VERSION", help="deprecated name of --release-version, for metadata.version only"
+        ),
+        Argument("--release-version", metavar="VERSION", help="all features at the levels of this release"),
+    )
+    feature = Argument("--feature", action="append", default=[], metavar="NAME=LEVEL", help="one feature")
+    unsafe = flag("--unsafe", help="even if metadata may be lost")
+    dry_run = flag("--dry-run", help="check, but change nothing")
+    updates = {
+        "upgrade": (*release, feature, dry_run),
+        "downgrade": (*release, feature, unsafe, dry_run),
+        "disable": (feature, unsafe, dry_run),
+    }
+    return KafkaParser(
+        prog="kafka-features.sh",
+        description="Show and change feature flags.",
+        examples=EXAMPLES,
+        arguments=(servers(is_required=False), COMMAND_CONFIG),
+        commands=(
+            Command(
+                "describe",
+                "show the features and their levels",
+                _describe,
+                Argument("--node-id", type=int, metavar="N", help="the node to query; any if not given"),
+            ),
+            *(
+                Command(name, f"{name} features", _update, *arguments, defaults={"operation": name})
+                for name, arguments in updates.items()
+            ),
+            Command(
+                "version-mapping",
+                "the levels of all features in a release",
+                _mapping,
+                Argument("--release-version", metavar="VERSION", help="default: the latest"),
+            ),
+            Command(
+                "feature-dependencies",
+                "the requirements of a feature level",
+                _dependencies,
+                Argument("--feature", action="append", required=True, metavar="NAME=LEVEL"),
+            ),
+        ),
+    )
 
 
 def _client(options: argparse.Namespace) -> Client:

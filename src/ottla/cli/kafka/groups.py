@@ -26,7 +26,7 @@ from ottla.cli.java.options import (
     Option,
     bootstrap_of,
 )
-from ottla.cli.java.times import TimeTextError, parse_date_time, parse_duration
+from ottla.cli.java.times import parse_date_time, parse_duration
 from ottla.cli.reports.group_report import (
     EMPTY,
     FilterError,
@@ -391,10 +391,7 @@ def scenario_of(options: KafkaOptions) -> Scenario:
 
 
 def time_of(name: str, text: str) -> int:
-    try:
-        return parse_date_time(text) if name == TO_DATETIME else int(time.time() * 1000) - parse_duration(text)
-    except TimeTextError as problem:
-        raise ToolError(str(problem)) from None
+    return parse_date_time(text) if name == TO_DATETIME else int(time.time() * 1000) - parse_duration(text)
 
 
 def copied_map_capacity(count: int) -> int:

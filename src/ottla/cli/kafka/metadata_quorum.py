@@ -7,9 +7,10 @@ import time
 from collections.abc import Sequence
 
 from ottla.base.names import id_text
+from ottla.cli.arguments import Command, flag
 from ottla.cli.java.errors import run_reporting_errors
 from ottla.cli.java.options import OptionError
-from ottla.cli.kafka.commands import KafkaParser, add_servers, client_of_servers, endpoint_type
+from ottla.cli.kafka.commands import COMMAND_CONFIG, KafkaParser, client_of_servers, endpoint_type, servers
 from ottla.cli.reports.quorum_report import COLUMNS, UNKNOWN_TIME, leader_of, replication_rows
 from ottla.client.addresses import Address
 from ottla.client.client import Client
@@ -28,25 +29,32 @@ def run(arguments: Sequence[str]) -> int:
 
     def body() -> int:
         with client_of_servers(options) as client:
-            return _describe(client, options)
+            code: int = options.action(client, options)
+            return code
 
     return run_reporting_errors(body)
 
 
 def _parser() -> KafkaParser:
-    parser = KafkaParser(
-        prog="kafka-metadata-quorum.sh", description="Show the state of the metadata quorum.", examples=EXAMPLES
+    return KafkaParser(
+        prog="kafka-metadata-quorum.sh",
+        description="Show the state of the metadata quorum.",
+        examples=EXAMPLES,
+        arguments=(
+            servers(),
+            COMMAND_CONFIG,
+        ),
+        commands=(
+            Command(
+                "describe",
+                "show the quorum",
+                _describe,
+                flag("--status", help="a short summary"),
+                flag("--replication", help="how far each node is"),
+                flag("--human-readable", help="with --replication: durations instead of timestamps"),
+            ),
+        ),
     )
-    add_servers(parser)
-    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the client")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=KafkaParser)
-    describe = commands.add_parser("describe", help="show the quorum")
-    describe.add_argument("--status", action="store_true", help="a short summary")
-    describe.add_argument("--replication", action="store_true", help="how far each node is")
-    describe.add_argument(
-        "--human-readable", action="store_true", help="with --replication: durations instead of timestamps"
-    )
-    return parser
 
 
 def _describe(client: Client, options: argparse.Namespace) -> int:

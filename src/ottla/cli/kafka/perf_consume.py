@@ -21,11 +21,10 @@ from ottla.cli.java.options import (
     bootstrap_of,
     topic_pattern,
 )
-from ottla.cli.java.times import DatePatternError, format_java_date
+from ottla.cli.java.times import format_java_date
 from ottla.cli.perf.library_metrics import LibraryMetrics
 from ottla.cli.perf.load_reader import LoadReader, ReadFigures, ReadPlan
 from ottla.cli.records.console_consumer import DEFAULTS
-from ottla.cli.terminal import ToolError
 from ottla.client.admin import Admin
 from ottla.client.librdkafka_properties import translate
 
@@ -72,13 +71,6 @@ OPTIONS = (
 
 def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example="--topic orders --num-records 1000000")
-    try:
-        return _run(options)
-    except DatePatternError as problem:
-        raise ToolError(str(problem)) from None
-
-
-def _run(options: KafkaOptions) -> int:
     if not options.values:
         options.print_usage_and_exit(SUMMARY)
     bootstrap = bootstrap_of(options)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ottla.cli.arguments import Parser
+from ottla.cli.arguments import Argument, OneOf, Parser, flag
 from ottla.cli.client_settings import command_properties
 from ottla.cli.perf.library_metrics import LibraryMetrics
 from ottla.cli.perf.load_generator import (
@@ -96,40 +96,62 @@ def generate(bootstrap: str, properties: dict[str, str], load: Load, *, has_metr
     return code
 
 
+def _number(kind: str, limit: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        digits = text[1:] if text[:1] in ("-", "+") else text
+        if not (digits.isascii() and digits.isdecimal()) or not -limit <= int(text) < limit:
+            raise argparse.ArgumentTypeError(f'could not convert {text!r} to {kind} (For input string: "{text}")')
+        return int(text)
+
+    return number
+
+
+def _double(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'could not convert {text!r} to Double (For input string: "{text}")') from None
+
+
+LONG = _number("Long", 2**63)
+
+
 def make_parser() -> PerfParser:
-    parser = PerfParser(
+    return PerfParser(
         prog=TOOL,
         usage=f"{TOOL}.sh --topic TOPIC --num-records N --throughput N [options]",
         description="Measure how fast records can be written.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("--bootstrap-server", metavar="HOST:PORT", help="brokers to connect to; wins over the properties"),
+            Argument("--topic", required=True, metavar="TOPIC", help="topic to write to"),
+            Argument("--num-records", required=True, type=LONG, metavar="N", help="how many records to write"),
+            Argument(
+                "--throughput", required=True, type=_double, metavar="N", help="records a second at most; -1: no limit"
+            ),
+            OneOf(
+                Argument("--record-size", type=_number("Integer", 2**31), metavar="BYTES", help="random letters"),
+                Argument("--payload-file", metavar="FILE", help="choose payloads of this file by chance"),
+                flag("--payload-monotonic", help="the numbers 0, 1, 2 and so on"),
+                is_required=True,
+            ),
+            Argument("--payload-delimiter", default="\\n", metavar="TEXT", help="separator of payloads in the file"),
+            Argument(
+                "--command-property",
+                nargs="+",
+                metavar="KEY=VALUE",
+                help="properties of the producer; they override a file",
+            ),
+            Argument("--producer-props", nargs="+", metavar="KEY=VALUE", help="old name of --command-property"),
+            Argument("--command-config", metavar="FILE", help="file with properties of the producer"),
+            Argument("--producer.config", dest="producer_config", metavar="FILE", help="old name of --command-config"),
+            flag("--print-metrics", help="print the client's metrics at the end"),
+            Argument("--transactional-id", metavar="ID", help="write in transactions under this id"),
+            Argument("--transaction-duration-ms", type=LONG, metavar="MS", help="length of a transaction (3000)"),
+            Argument("--warmup-records", type=LONG, default=0, metavar="N", help="exclude these from the steady state"),
+            Argument("--reporting-interval", type=LONG, default=5000, metavar="MS", help="between lines (5000)"),
+        ),
     )
-    add = parser.add_argument
-    add("--bootstrap-server", metavar="HOST:PORT", help="brokers to connect to; wins over the properties")
-    add("--topic", required=True, metavar="TOPIC", help="topic to write to")
-    add("--num-records", required=True, type=_number("Long", 2**63), metavar="N", help="how many records to write")
-    add("--throughput", required=True, type=_double, metavar="N", help="records a second at most; -1: no limit")
-    payload = parser.add_mutually_exclusive_group(required=True)
-    payload.add_argument("--record-size", type=_number("Integer", 2**31), metavar="BYTES", help="random letters")
-    payload.add_argument("--payload-file", metavar="FILE", help="choose payloads of this file by chance")
-    payload.add_argument("--payload-monotonic", action="store_true", help="the numbers 0, 1, 2 and so on")
-    add("--payload-delimiter", default="\\n", metavar="TEXT", help="separator of payloads in the file")
-    pairs = {"nargs": "+", "metavar": "KEY=VALUE"}
-    add("--command-property", **pairs, help="properties of the producer; they override a file")  # type: ignore[arg-type]
-    add("--producer-props", **pairs, help="old name of --command-property")  # type: ignore[arg-type]
-    add("--command-config", metavar="FILE", help="file with properties of the producer")
-    add("--producer.config", dest="producer_config", metavar="FILE", help="old name of --command-config")
-    add("--print-metrics", action="store_true", help="print the client's metrics at the end")
-    add("--transactional-id", metavar="ID", help="write in transactions under this id")
-    add("--transaction-duration-ms", type=_number("Long", 2**63), metavar="MS", help="length of a transaction (3000)")
-    add(
-        "--warmup-records",
-        type=_number("Long", 2**63),
-        default=0,
-        metavar="N",
-        help="exclude these from the steady state",
-    )
-    add("--reporting-interval", type=_number("Long", 2**63), default=5000, metavar="MS", help="between lines (5000)")
-    return parser
 
 
 def check(parser: PerfParser, options: argparse.Namespace) -> None:
@@ -194,23 +216,6 @@ def transactions(options: argparse.Namespace, properties: dict[str, str]) -> int
         properties["transactional.id"] = options.transactional_id
     properties.setdefault("transactional.id", f"performance-producer-{uuid.uuid4()}")
     return TRANSACTION_MS if duration is None else duration
-
-
-def _number(kind: str, limit: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        digits = text[1:] if text[:1] in ("-", "+") else text
-        if not (digits.isascii() and digits.isdecimal()) or not -limit <= int(text) < limit:
-            raise argparse.ArgumentTypeError(f'could not convert {text!r} to {kind} (For input string: "{text}")')
-        return int(text)
-
-    return number
-
-
-def _double(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f'could not convert {text!r} to Double (For input string: "{text}")') from None
 
 
 def _say(line: str) -> None:

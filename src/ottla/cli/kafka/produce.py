@@ -28,7 +28,7 @@ from ottla.cli.records.console_producer import (
     send_all,
     wait_for_topic,
 )
-from ottla.cli.records.line_reader import LineError, LineReader, RecordReader
+from ottla.cli.records.line_reader import LineReader, RecordReader
 from ottla.cli.terminal import ToolError, is_terminal, stdin_bytes
 
 TOOL = "kafka-console-producer.sh"
@@ -100,19 +100,6 @@ DEPRECATED_OPTIONS = {
 def run(arguments: Sequence[str], tool: str = TOOL, line_reader: str | None = None) -> int:
     """Run the tool; `line_reader` is the default reader class."""
     options = KafkaOptions(tool, SUMMARY, OPTIONS, arguments, example="--topic orders")
-    try:
-        return _run(options, tool, line_reader)
-    except LineError as problem:
-        raise ToolError(str(problem)) from None
-
-
-# Confluent's tools.
-run_avro = partial(run, tool="kafka-avro-console-producer", line_reader=SCHEMA_READERS["avro"])
-run_json_schema = partial(run, tool="kafka-json-schema-console-producer", line_reader=SCHEMA_READERS["json-schema"])
-run_protobuf = partial(run, tool="kafka-protobuf-console-producer", line_reader=SCHEMA_READERS["protobuf"])
-
-
-def _run(options: KafkaOptions, tool: str, line_reader: str | None) -> int:
     if not options.values:
         options.print_usage_and_exit(SUMMARY)
     options.check_required_args("topic")
@@ -137,6 +124,12 @@ def _run(options: KafkaOptions, tool: str, line_reader: str | None) -> int:
     is_prompting = is_terminal(sys.stdin) and is_terminal(sys.stdout)
     lines = parse_lines(reader, stdin_bytes(), is_prompting)
     return send_all(sender, lines, is_prompting=is_prompting)
+
+
+# Confluent's tools.
+run_avro = partial(run, tool="kafka-avro-console-producer", line_reader=SCHEMA_READERS["avro"])
+run_json_schema = partial(run, tool="kafka-json-schema-console-producer", line_reader=SCHEMA_READERS["json-schema"])
+run_protobuf = partial(run, tool="kafka-protobuf-console-producer", line_reader=SCHEMA_READERS["protobuf"])
 
 
 def make_reader(options: KafkaOptions, default_reader: str | None = None) -> RecordReader:

@@ -18,6 +18,7 @@ from ottla.client.errors import BrokerError, ClientError
 from ottla.client.log_dirs import TopicPartitionReplica
 from ottla.client.reassignments import Reassignment, alter_reassignments, list_reassignments
 from ottla.operations.errors import OperationError
+from ottla.operations.reassignment.generated_plans import make_plan
 from ottla.operations.reassignment.moves import (
     LogDirState,
     ReassignmentState,
@@ -30,15 +31,7 @@ from ottla.operations.reassignment.moves import (
     progress,
     replicas_of,
 )
-from ottla.operations.reassignment.plan import (
-    Plan,
-    check_plan,
-    make_plan,
-    parse_brokers,
-    parse_plan,
-    parse_topics,
-    plan_text,
-)
+from ottla.operations.reassignment.plan import Plan, check_plan, parse_brokers, parse_plan, parse_topics, plan_text
 from ottla.operations.reassignment.throttles import (
     clear_broker_throttles,
     clear_topic_throttles,

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from ottla.cli.java.errors import run_reporting_errors
 from ottla.cli.kafka.commands import KafkaParser
-from ottla.cli.metadata.storage import EXAMPLES, SUMMARY, fill_parser
+from ottla.cli.metadata.storage import EXAMPLES, SUMMARY, storage_commands
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = fill_parser(KafkaParser(prog="kafka-storage.sh", description=SUMMARY, examples=EXAMPLES)).parse_args(
-        arguments
-    )
+    parser = KafkaParser(prog="kafka-storage.sh", description=SUMMARY, examples=EXAMPLES, commands=storage_commands())
+    options = parser.parse_args(arguments)
 
     def body() -> int:
         code: int = options.action(options)

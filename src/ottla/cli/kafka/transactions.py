@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from ottla import __version__
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
+from ottla.cli.arguments import Argument, Command
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.errors import java_sentence
 from ottla.cli.java.options import INTEGER_MAX, KAFKA_VERSION, LONG_MAX
-from ottla.cli.kafka.commands import KafkaParser
+from ottla.cli.kafka.commands import COMMAND_CONFIG, KafkaParser
 from ottla.cli.reports.transaction_report import (
     DESCRIBE_COLUMNS,
     HANGING_COLUMNS,
@@ -75,44 +76,65 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> KafkaParser:
-    parser = KafkaParser(
+    return KafkaParser(
         prog="kafka-transactions.sh",
         description="List and describe transactions, find and abort hanging ones.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("--bootstrap-server", required=True, metavar="host:port", help="brokers to connect to"),
+            COMMAND_CONFIG,
+            Argument("-v", "--version", action="version", version=f"{KAFKA_VERSION} (ottla {__version__})"),
+        ),
+        commands=(
+            Command(
+                "list",
+                "list transactional ids",
+                _list,
+                Argument("--duration-filter", type=_long, default=ANY_DURATION, metavar="MS", help="only older ones"),
+                Argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match"),
+            ),
+            Command(
+                "describe",
+                "show one transactional id",
+                _describe,
+                Argument("--transactional-id", required=True, metavar="ID"),
+            ),
+            Command(
+                "describe-producers",
+                "show the producers of a partition",
+                _describe_producers,
+                Argument("--broker-id", type=_integer, metavar="N", help="query this replica instead of the leader"),
+                Argument("--topic", required=True, metavar="TOPIC"),
+                Argument("--partition", required=True, type=_integer, metavar="N"),
+            ),
+            Command(
+                "abort",
+                "abort a hanging transaction in one partition",
+                _abort,
+                Argument("--start-offset", type=_long, metavar="N", help="where the transaction starts"),
+                Argument("--producer-id", type=_long, metavar="N", help="for brokers older than 3.0"),
+                Argument("--producer-epoch", type=_short, metavar="N", help="for brokers older than 3.0"),
+                Argument("--coordinator-epoch", type=_integer, metavar="N", help="for brokers older than 3.0"),
+                Argument("--topic", required=True, metavar="TOPIC"),
+                Argument("--partition", required=True, type=_integer, metavar="N"),
+            ),
+            Command(
+                "find-hanging",
+                "find transactions that will never complete",
+                _find_hanging,
+                Argument("--broker-id", type=_integer, metavar="N", help="search the partitions of this broker"),
+                Argument("--max-transaction-timeout", type=_integer, default=15, metavar="MINUTES"),
+                Argument("--topic", metavar="TOPIC", help="search this topic"),
+                Argument("--partition", type=_integer, metavar="N", help="search this partition of the topic"),
+            ),
+            Command(
+                "forceTerminateTransaction",
+                "abort the open transaction of an id",
+                _terminate,
+                Argument("--transactionalId", required=True, metavar="ID"),
+            ),
+        ),
     )
-    parser.add_argument("--bootstrap-server", required=True, metavar="host:port", help="brokers to connect to")
-    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the client")
-    parser.add_argument("-v", "--version", action="version", version=f"{KAFKA_VERSION} (ottla {__version__})")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=KafkaParser)
-    listing = commands.add_parser("list", help="list transactional ids")
-    listing.add_argument("--duration-filter", type=_long, default=ANY_DURATION, metavar="MS", help="only older ones")
-    listing.add_argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match")
-    listing.set_defaults(action=_list)
-    describe = commands.add_parser("describe", help="show one transactional id")
-    describe.add_argument("--transactional-id", required=True, metavar="ID")
-    describe.set_defaults(action=_describe)
-    producers = commands.add_parser("describe-producers", help="show the producers of a partition")
-    producers.add_argument("--broker-id", type=_integer, metavar="N", help="query this replica instead of the leader")
-    producers.set_defaults(action=_describe_producers)
-    abort = commands.add_parser("abort", help="abort a hanging transaction in one partition")
-    abort.add_argument("--start-offset", type=_long, metavar="N", help="where the transaction starts")
-    abort.add_argument("--producer-id", type=_long, metavar="N", help="for brokers older than 3.0")
-    abort.add_argument("--producer-epoch", type=_short, metavar="N", help="for brokers older than 3.0")
-    abort.add_argument("--coordinator-epoch", type=_integer, metavar="N", help="for brokers older than 3.0")
-    abort.set_defaults(action=_abort)
-    for command in (producers, abort):
-        command.add_argument("--topic", required=True, metavar="TOPIC")
-        command.add_argument("--partition", required=True, type=_integer, metavar="N")
-    hanging = commands.add_parser("find-hanging", help="find transactions that will never complete")
-    hanging.add_argument("--broker-id", type=_integer, metavar="N", help="search the partitions of this broker")
-    hanging.add_argument("--max-transaction-timeout", type=_integer, default=15, metavar="MINUTES")
-    hanging.add_argument("--topic", metavar="TOPIC", help="search this topic")
-    hanging.add_argument("--partition", type=_integer, metavar="N", help="search this partition of the topic")
-    hanging.set_defaults(action=_find_hanging)
-    terminate = commands.add_parser("forceTerminateTransaction", help="abort the open transaction of an id")
-    terminate.add_argument("--transactionalId", required=True, metavar="ID")
-    terminate.set_defaults(action=_terminate)
-    return parser
 
 
 def _list(client: Client, options: argparse.Namespace) -> None:

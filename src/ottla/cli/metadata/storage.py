@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from ottla.base.names import id_text, parse_id
-from ottla.cli.arguments import Parser
+from ottla.cli.arguments import Argument, Command, OneOf, flag
 from ottla.cli.java.hash_order import hash_map_order
 from ottla.cli.java.options import OptionError
 from ottla.cli.reports.feature_levels import (
@@ -34,37 +34,50 @@ SUMMARY = "Format the log directories of a broker and print their metadata."
 RESERVED_IDS = (UUID(int=0), UUID(int=1))
 
 
-def fill_parser(parser: Parser) -> Parser:
-    """Add the sub-commands, shared with `ottla storage`."""
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=type(parser))
-    info = commands.add_parser("info", help="print the metadata of the log directories")
-    info.set_defaults(action=_info)
-    format_ = commands.add_parser("format", help="prepare the log folders")
-    format_.set_defaults(action=_format)
-    for command in (info, format_):
-        command.add_argument("--config", "-c", required=True, metavar="FILE", help="the broker's server.properties")
-    format_.add_argument("--cluster-id", "-t", required=True, metavar="ID", help="see random-uuid")
-    format_.add_argument("--ignore-formatted", "-g", action="store_true", help="skip formatted directories")
-    format_.add_argument("--release-version", "-r", metavar="VERSION", help="release that defines the feature levels")
-    format_.add_argument("--feature", "-f", action="append", default=[], metavar="NAME=LEVEL", help="one feature")
-    format_.add_argument(
-        "--add-scram", "-S", action="append", default=[], metavar="USER", help="SCRAM-SHA-256=[name=N,password=P]"
+def storage_commands() -> tuple[Command, ...]:
+    """The sub-commands of `kafka-storage.sh` and `ottla storage`."""
+    config = Argument("--config", "-c", required=True, metavar="FILE", help="the broker's server.properties")
+    return (
+        Command("info", "print the metadata of the log directories", _info, config),
+        Command(
+            "format",
+            "prepare the log folders",
+            _format,
+            config,
+            Argument("--cluster-id", "-t", required=True, metavar="ID", help="see random-uuid"),
+            flag("--ignore-formatted", "-g", help="skip formatted directories"),
+            Argument("--release-version", "-r", metavar="VERSION", help="release that defines the feature levels"),
+            Argument("--feature", "-f", action="append", default=[], metavar="NAME=LEVEL", help="one feature"),
+            Argument(
+                "--add-scram",
+                "-S",
+                action="append",
+                default=[],
+                metavar="USER",
+                help="SCRAM-SHA-256=[name=N,password=P]",
+            ),
+            OneOf(
+                flag("--standalone", "-s", help="this node alone keeps the metadata"),
+                flag("--no-initial-controllers", "-N", help="the metadata quorum has other initial controllers"),
+                Argument(
+                    "--initial-controllers", "-I", metavar="NODES", help="id@host:port:directory of each controller"
+                ),
+            ),
+        ),
+        Command(
+            "version-mapping",
+            "the levels of all features in a release",
+            _mapping,
+            Argument("--release-version", "-r", metavar="VERSION", help="default: the latest"),
+        ),
+        Command(
+            "feature-dependencies",
+            "the requirements of a feature level",
+            _dependencies,
+            Argument("--feature", "-f", action="append", required=True, metavar="NAME=LEVEL"),
+        ),
+        Command("random-uuid", "print an id for a new cluster", _random_uuid),
     )
-    kinds = format_.add_mutually_exclusive_group()
-    kinds.add_argument("--standalone", "-s", action="store_true", help="this node alone keeps the metadata")
-    kinds.add_argument(
-        "--no-initial-controllers", "-N", action="store_true", help="the metadata quorum has other initial controllers"
-    )
-    kinds.add_argument("--initial-controllers", "-I", metavar="NODES", help="id@host:port:directory of each controller")
-    mapping = commands.add_parser("version-mapping", help="the levels of all features in a release")
-    mapping.add_argument("--release-version", "-r", metavar="VERSION", help="default: the latest")
-    mapping.set_defaults(action=_mapping)
-    dependencies = commands.add_parser("feature-dependencies", help="the requirements of a feature level")
-    dependencies.add_argument("--feature", "-f", action="append", required=True, metavar="NAME=LEVEL")
-    dependencies.set_defaults(action=_dependencies)
-    random = commands.add_parser("random-uuid", help="print an id for a new cluster")
-    random.set_defaults(action=_random_uuid)
-    return parser
 
 
 def _random_uuid(_options: argparse.Namespace) -> int:

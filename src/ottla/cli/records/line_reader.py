@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import BinaryIO, NamedTuple, Protocol
 
+from ottla.cli.terminal import ToolError
+
 LINE_BYTES_MAX = 256 * 1024 * 1024
 QUOTED_BYTES_MAX = 200
 
@@ -24,7 +26,7 @@ class Line(NamedTuple):
     timestamp: int | None = None  # None: now
 
 
-class LineError(Exception):
+class LineError(ToolError):
     """An invalid line or reader property, in Kafka's words."""
 
 

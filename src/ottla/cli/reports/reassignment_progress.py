@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from ottla.base.names import TopicPartition
 from ottla.cli.terminal import is_terminal
 from ottla.client.client import Client
-from ottla.client.reassignments import Reassignment, list_reassignments
+from ottla.client.reassignments import Reassignment
 from ottla.operations.reassignment.moves import describe_progress
 from ottla.operations.sizes import size_text
 
 BAR_WIDTH = 32
-LOOK_SECONDS = 0.5
 
 
 def bar(share: float) -> str:
@@ -22,36 +21,30 @@ def bar(share: float) -> str:
     return f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {share * 100:3.0f} %"
 
 
-def wait_for_moves(client: Client, partitions: set[TopicPartition], seconds_max: float | None = None) -> bool:
-    """Wait until none of these partitions is moving, with a bar on a terminal; False after the time limit."""
-    started = time.monotonic()
-    most_bytes = 0
-    is_shown = is_terminal(sys.stderr)
-    try:
-        while True:
-            moves = {name: move for name, move in list_reassignments(client).items() if name in partitions}
-            if not moves:
-                return True
-            if is_shown:
-                most_bytes = draw_progress(client, moves, len(partitions), most_bytes, started)
-            if seconds_max is not None and time.monotonic() - started > seconds_max:
-                return False
-            time.sleep(LOOK_SECONDS)
-    finally:
-        if is_shown:
+class ProgressLine:
+    """The progress of moves in one line of a terminal; elsewhere it prints nothing."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._is_shown = is_terminal(sys.stderr)
+        self._started = time.monotonic()
+        self._most_bytes = 0  # the largest number of bytes left so far
+
+    def draw(self, moves: Mapping[TopicPartition, Reassignment], count: int) -> None:
+        """`count`: the partitions that move or have moved."""
+        if not self._is_shown or not moves:
+            return
+        found = describe_progress(self._client, moves)
+        left = sum(item.total_bytes - item.done_bytes for item in found.values())
+        most = self._most_bytes = max(self._most_bytes, left)
+        share = 1 - left / most if most else 1 - len(moves) / count
+        speed = size_text(int((most - left) / max(time.monotonic() - self._started, 0.001)))
+        line = f"moving {bar(share)}  {count - len(moves)} of {count} partitions  {size_text(left)} left  {speed}/s"
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._is_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
-
-def draw_progress(
-    client: Client, moves: Mapping[TopicPartition, Reassignment], count: int, most_bytes: int, started: float
-) -> int:
-    """Redraw the progress line; returns the largest number of bytes left so far."""
-    found = describe_progress(client, moves)
-    left = sum(item.total_bytes - item.done_bytes for item in found.values())
-    most_bytes = max(most_bytes, left)
-    share = 1 - left / most_bytes if most_bytes else 1 - len(moves) / count
-    seconds = max(time.monotonic() - started, 0.001)
-    speed = size_text(int((most_bytes - left) / seconds))
-    line = f"moving {bar(share)}  {count - len(moves)} of {count} partitions  {size_text(left)} left  {speed}/s"
-    print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-    return most_bytes
+    def __repr__(self) -> str:
+        return f"<ProgressLine {self._most_bytes} bytes>"

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ottla.cli.terminal import ToolError
+from ottla.cli.terminal import ToolError, UsageError
 
 PORT: Final = 2181
 LOCK_FILE: Final = ".ottla.zookeeper.lock"
@@ -43,7 +43,7 @@ TLS_DEFAULTS: Final = {
 TICK_DERIVED_KEYS: Final = ("initLimit", "syncLimit", "minSessionTimeout", "maxSessionTimeout")
 
 
-class ConfigError(ValueError):
+class ConfigError(UsageError):
     """Invalid options or file, in one line."""
 
 

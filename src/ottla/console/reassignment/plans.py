@@ -13,16 +13,17 @@ from typing import Literal
 import msgspec
 
 from ottla.base.names import TopicPartition
-from ottla.base.placement.moves import plan_drain, plan_fill
 from ottla.client.admin import Topic
 from ottla.client.log_dirs import TopicPartitionReplica
 from ottla.console.clusters.snapshot import Snapshot
 from ottla.console.reassignment.runs import PlanRow
+from ottla.operations.reassignment import executor
+from ottla.operations.reassignment.generated_plans import PlanGoal, generate_plan
 from ottla.operations.reassignment.moves import bytes_to_copy, check_known, replicas_of
-from ottla.operations.reassignment.plan import Plan, PlanError, check_plan, is_balanced, make_plan, split_into_waves
+from ottla.operations.reassignment.plan import Plan, PlanError, check_plan
 
 Assignments = Mapping[TopicPartition, Sequence[int]]
-COPIES_AT_ONCE = 5  # default of the concurrent copies that a broker makes or serves
+COPIES_AT_ONCE = executor.COPIES_AT_ONCE
 
 
 class Replicas(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,7 +60,7 @@ class PlanAnswer(msgspec.Struct, frozen=True):
     unknown: int  # partitions of unknown size
     leaders: int  # partitions that get another preferred leader: unavailable for a moment
     copies_most: int  # of one broker, if all started at once
-    waves: int
+    waves: int  # at least, one after another
     full: list[int]  # brokers without enough disk space
     ignores_racks: bool  # some brokers have a rack and others have none
 
@@ -72,37 +73,13 @@ def plan_reassignment(snapshot: Snapshot, body: PlanBody, topics: Sequence[Topic
     racks = dict.fromkeys(all_racks) if ignores else all_racks
     if body.kind == "manual":
         wanted = plan_manual(body.rows, rows, racks)
+        plan = {place: row for place, row in sorted(wanted.items()) if row != list(rows[place])}
     elif not body.brokers:
         raise PlanError("select brokers")
-    elif body.kind == "spread":
-        wanted = plan_spread(topics, body.brokers, racks, body.replication_factor, random)
-    elif body.kind == "drain":
-        check_known(body.brokers, {*racks, *(broker for row in rows.values() for broker in row)})
-        wanted = plan_drain(rows, body.brokers, list(racks), racks)
     else:
-        check_known(body.brokers, racks)
-        wanted = plan_fill(rows, body.brokers, list(racks), racks)
-    plan = {place: row for place, row in sorted(wanted.items()) if row != list(rows[place])}
+        factor = body.replication_factor if body.kind == "spread" else None
+        plan = generate_plan(PlanGoal(body.kind, body.brokers, factor), topics, racks, random)
     return _answer(snapshot, plan, rows, body.at_once, ignores_racks=ignores)
-
-
-def plan_spread(
-    topics: Sequence[Topic],
-    brokers: Collection[int],
-    racks: Mapping[int, str | None],
-    factor: int | None,
-    random: Random,
-) -> dict[TopicPartition, list[int]]:
-    """Spread over these brokers all topics that are not spread well already."""
-    check_known(brokers, racks)
-    if len(set(brokers)) < len(brokers):
-        raise PlanError("a broker is listed twice")
-    left = [
-        topic
-        for topic in topics
-        if topic.partitions and not is_balanced(topic, brokers, factor or len(topic.partitions[0].replicas))
-    ]
-    return make_plan(left, brokers, racks, random, factor)
 
 
 def plan_manual(
@@ -140,14 +117,15 @@ def _answer(
         copies.update(dict.fromkeys(rows[place][:1], len(new)))
         for broker in new:
             coming[broker] += snapshot.sizes.get(place, 0)
+    most = max(copies.values(), default=0)
     return PlanAnswer(
         [PlannedRow(*place, list(rows[place]), row, to_copy[place]) for place, row in plan.items()],
         len(rows),
         sum(size for size in to_copy.values() if size is not None),
         sum(size is None for size in to_copy.values()),
         sum(row[:1] != list(rows[place][:1]) for place, row in plan.items()),
-        max(copies.values(), default=0),
-        len(split_into_waves(plan, rows, at_once)),
+        most,
+        max(-(-most // at_once), 1) if plan else 0,
         [broker for broker, size in sorted(coming.items()) if size > _free_bytes(snapshot, broker)],
         ignores_racks,
     )

@@ -16,19 +16,17 @@ from msgspec.structs import replace
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
-from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Admin, Topic
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError, ClientError
-from ottla.client.reassignments import Election, elect_leaders, list_reassignments
 from ottla.console.clusters.cluster import Cluster
 from ottla.console.clusters.snapshot import Part
-from ottla.console.reassignment.runs import Place, Refused, Run, StepKind, count_moved, next_step
+from ottla.console.reassignment.runs import Place, Refused, Run, count_moved
 from ottla.console.store import CANCELLED, DONE, AuditEntry, Store, Tables
-from ottla.operations.reassignment.moves import InitialState, replicas_of, start_moves
-from ottla.operations.reassignment.plan import Plan
-from ottla.operations.reassignment.throttles import clear_broker_throttles, clear_throttles, throttle_settings
+from ottla.operations.reassignment.executor import elect_preferred, remove_throttles, start_round
+from ottla.operations.reassignment.moves import replicas_of
+from ottla.operations.reassignment.throttles import clear_broker_throttles
 
 logger = logging.getLogger(__name__)
 ROUND_SECONDS = 1.0
@@ -177,27 +175,16 @@ def execute_round(client: Client, current: Callable[[], Run | None]) -> RoundRes
     run = current()
     if run is None:
         return None
-    client.metadata = None  # the live brokers of now, not of the last request
-    under_way = list_reassignments(client)
-    known = {topic.name: topic for topic in Admin(client).topics()}
-    topics = [known[name] for name in run.topics if name in known]
-    now = replicas_of(topics)
-    step = next_step(run, under_way, now)
-    if step.kind is StepKind.WAIT:
-        return RoundResult(run)
-    if step.kind is StepKind.FINISH:
-        return RoundResult(finish(client, run, topics), is_over=True)
-    start = InitialState(under_way, {place: now[place] for place in step.rows})
-    refused = start_moves(client, Plan(step.rows, {}), start, run.throttle)
-    slowed: set[int] = set()
-    if run.throttle is not None:
-        slowed = set(throttle_settings(under_way, step.rows, start.now).brokers) & set(Admin(client).live_brokers())
+    slowed = set(run.throttled)
+    done = start_round(client, run.task, run.requested, slowed.update)
+    if done.is_last:
+        return RoundResult(finish(client, run, list(done.topics)), is_over=True)
     return RoundResult(
         replace(
             run,
-            begun=[*run.begun, *(Place(*place) for place in step.rows if place not in refused)],
-            refused=[*run.refused, *(Refused(*place, str(problem)) for place, problem in refused.items())],
-            throttled=sorted({*run.throttled, *slowed}),
+            begun=[*run.begun, *(Place(*place) for place in done.started if place not in done.refused)],
+            refused=[*run.refused, *(Refused(*place, str(problem)) for place, problem in done.refused.items())],
+            throttled=sorted(slowed),
         )
     )
 
@@ -211,23 +198,17 @@ def finish(client: Client, run: Run, topics: list[Topic]) -> Run:
     """Remove the throttle, then elect the preferred leaders."""
     still: list[int] = []
     if run.throttle is not None or run.throttled:
-        still = sorted(set(run.throttled) - set(Admin(client).live_brokers()))
-        clear_throttles(client, [topic.name for topic in topics])
+        # A killed console may have throttled brokers that the run does not name.
+        brokers = {*run.throttled, *Admin(client).live_brokers()}
+        still = remove_throttles(client, brokers, [topic.name for topic in topics])
     wanted = run.wanted
     waiting = [] if run.is_cancelled else [place for place in not_led_by_preferred_replica(topics) if place in wanted]
-    results = elect_leaders(client, Election.PREFERRED, waiting) if waiting else {}
+    elected, problems = elect_preferred(client, waiting)
     return replace(
         run,
         moved=count_moved(run, replicas_of(topics)),
-        elected=sum(problem is None for problem in results.values()),
-        refused=[
-            *run.refused,
-            *(
-                Refused(*place, str(problem))
-                for place, problem in results.items()
-                if problem is not None and problem.error is not Error.ELECTION_NOT_NEEDED
-            ),
-        ],
+        elected=elected,
+        refused=[*run.refused, *(Refused(*place, str(problem)) for place, problem in problems.items())],
         still_throttled=still,
     )
 

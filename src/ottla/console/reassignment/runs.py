@@ -1,22 +1,19 @@
-"""A run: a plan that the console executes in the background, in waves. Pure.
+"""A run: a plan that the console executes in the background. Pure.
 
 Rules:
-1. The remaining work follows from the plan, the state of the partitions in the cluster, and `begun`. A restarted
-   console therefore resumes the run, whatever happened meanwhile.
-2. Each partition is requested once. If it is not moving and not at its target, its move was cancelled from outside, and
-   it is skipped.
-3. A run ends only after its throttle has been removed.
+1. The next moves are those of any executor (operations/reassignment/executor.py), from the plan, the state of the
+   cluster, and `begun`. A restarted console therefore resumes the run, whatever happened meanwhile.
+2. A run ends only after its throttle has been removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from enum import Enum
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ottla.base.names import TopicPartition
-from ottla.operations.reassignment.plan import split_into_waves
+from ottla.operations.reassignment.executor import MoveTask
 
 Assignments = Mapping[TopicPartition, Sequence[int]]
 
@@ -50,6 +47,10 @@ class Refused(msgspec.Struct, frozen=True):
     partition: int
     reason: str
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
 
 class Run(msgspec.Struct, frozen=True):
     """A run as it is stored; the last one of a cluster stays as a report."""
@@ -75,43 +76,19 @@ class Run(msgspec.Struct, frozen=True):
         return {row.topic_partition: row.after for row in self.rows}
 
     @property
+    def requested(self) -> set[TopicPartition]:
+        """The partitions that are not requested again: all of them after a cancellation."""
+        if self.is_cancelled:
+            return set(self.wanted)
+        return {item.topic_partition for item in self.begun} | {item.topic_partition for item in self.refused}
+
+    @property
+    def task(self) -> MoveTask:
+        return MoveTask(self.wanted, self.throttle, self.at_once)
+
+    @property
     def topics(self) -> list[str]:
         return sorted({row.topic for row in self.rows})
-
-
-class StepKind(Enum):
-    """The kind of the next step."""
-
-    WAIT = "wait"
-    BEGIN = "begin"
-    FINISH = "finish"
-
-
-class Step(msgspec.Struct, frozen=True):
-    """The next step and its partitions; `left` partitions start later."""
-
-    kind: StepKind
-    rows: dict[TopicPartition, list[int]] = {}
-    remaining: int = 0
-
-
-def next_step(run: Run, under_way: Collection[TopicPartition], now: Assignments) -> Step:
-    """The next wave, after the last one is done. Deleted partitions are missing in `now`."""
-    wanted = run.wanted
-    asked = {item.topic_partition for item in run.begun} | {
-        TopicPartition(item.topic, item.partition) for item in run.refused
-    }
-    left = {
-        place: row
-        for place, row in wanted.items()
-        if not run.is_cancelled and place in now and list(now[place]) != row and place not in asked
-    }
-    if any(place in under_way for place in wanted):
-        return Step(StepKind.WAIT, remaining=len([place for place in left if place not in under_way]))
-    if not left:
-        return Step(StepKind.FINISH)
-    wave = split_into_waves(left, now, run.at_once)[0]
-    return Step(StepKind.BEGIN, wave, len(left) - len(wave))
 
 
 def count_moved(run: Run, now: Assignments) -> int:

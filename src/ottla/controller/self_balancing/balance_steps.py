@@ -6,7 +6,7 @@
 
 Rule 1: no move is started during healing, maintenance, shutdowns or reassignments of operators.
 Rule 2: a partition is moved only if its replicas are those of the plan, and all of them are in sync.
-Rule 3: a start is written in the order journal, settings, moves; a cleanup in the reverse order.
+Rule 3: a start is written in the order journal, settings, moves; a cleanup (move_steps.py) in the reverse order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from ottla.controller.decisions.preferred_election import ElectionType, decide_e
 from ottla.controller.decisions.reassignment import ReassignmentRequest, decide_reassignments, is_reassigning
 from ottla.controller.image import MetadataImage, PartitionImage
 from ottla.controller.self_balancing.heal_state import BrokerDisks, broker_list
-from ottla.controller.self_balancing.heal_steps import is_move_in_progress
 from ottla.controller.self_balancing.journals import (
     JournalFormat,
     JournalNode,
@@ -35,6 +34,7 @@ from ottla.controller.self_balancing.journals import (
     decode_throttle,
     encode_moves_and_throttle,
 )
+from ottla.controller.self_balancing.move_steps import CleanupResult, decide_move_cleanup
 from ottla.controller.self_balancing.replica_throttles import throttle_configs, write_configs
 
 HOUR_MS: Final = 3_600_000
@@ -48,6 +48,9 @@ class BalanceJournal(NamedTuple):
     throttle: Throttle = Throttle()
     hour_began_ms: int = 0  # since 1970
     spent_bytes: int = 0  # in that hour
+
+    def with_moves(self, moves: tuple[ReplicaMove, ...], throttle: Throttle) -> BalanceJournal:
+        return self._replace(moves=moves, throttle=throttle)
 
     def spent(self, now_ms: int) -> int:
         """Return the bytes of the current hour; an hour that starts in the future is from another clock and ignored."""
@@ -83,12 +86,6 @@ class BalanceLimits(NamedTuple):
     bytes_per_hour: int = 50_000_000_000
     throttle_rate: int = 10_000_000
     disk_max_percentage: int = 85
-
-
-class CleanupResult(NamedTuple):
-    journal: BalanceJournal
-    ended: tuple[ReplicaMove, ...] = ()
-    cancelled: tuple[ReplicaMove, ...] = ()
 
 
 class StartResult(NamedTuple):
@@ -169,23 +166,11 @@ def decide_cleanup(
     liveness: BrokerAvailability,
     rules: ElectionRules,
     rate: int,
-) -> Decision[CleanupResult]:
-    under_way = [move for move in node.journal.moves if is_move_in_progress(image, move)]
-    useless = [move for move in under_way if not set(move.added) <= image.brokers.keys()]
-    cancel = decide_reassignments(
-        image, [ReassignmentRequest(move.partition, None) for move in useless], liveness, rules
-    )
-    refused = {result.partition for result in cancel.reply if result.error is not Error.NONE}
-    cancelled = tuple(move for move in useless if move.partition not in refused)
-    left = tuple(move for move in under_way if move not in cancelled)
-    slow = throttle_configs(cancel.image, node.journal.throttle, for_throttles(left), rate)
-    configs, after = write_configs(cancel.image, slow)
-    journal = node.journal._replace(moves=left, throttle=slow.throttle)
-    operations = (*cancel.operations, *configs)
-    if journal != node.journal:
-        operations += node.operations(journal)
-    ended = tuple(move for move in node.journal.moves if move not in under_way)
-    return Decision(operations, after, CleanupResult(journal, ended, cancelled))
+) -> Decision[CleanupResult[BalanceJournal]]:
+    def is_obsolete(move: ReplicaMove) -> bool:
+        return not set(move.added) <= image.brokers.keys()
+
+    return decide_move_cleanup(image, node, is_obsolete, liveness, rules, rate, for_throttles)
 
 
 def decide_start(

@@ -38,6 +38,9 @@ class HealJournal(NamedTuple):
     throttle: Throttle = Throttle()
     waits: tuple[str, ...] = ()  # the reasons why no more moves are started, for operators
 
+    def with_moves(self, moves: tuple[ReplicaMove, ...], throttle: Throttle) -> HealJournal:
+        return self._replace(moves=moves, throttle=throttle)
+
 
 def to_fields(journal: HealJournal) -> dict[str, Any]:
     return {

@@ -13,9 +13,8 @@ Rule 1: a move that an operator has started, changed or cancelled no longer belo
 Rule 2: if the absent broker returns during a move, the move is cancelled if the old replica lacks fewer bytes than the
         new one.
 Rule 3: a move to a lost broker, or with an offline new replica, is cancelled. A replica to rebuild is offline until its
-        broker starts the rebuild; it is cancelled if the broker rejects.
-Rule 4: a cleanup is written in the order moves, settings, journal; a start in the reverse order. So after a crash in
-        between, the journal has too many moves, never too few, and the next cleanup removes them.
+        broker starts the rebuild; it is cancelled if the broker refuses.
+Rule 4: a start is written in the order journal, settings, moves, a cleanup (move_steps.py) in the reverse order.
 
 Rules of the plan; its target brokers are those of a drain (placement/moves.py):
 1. The partitions whose ISR is smallest compared with min.insync.replicas come first. Among equal ones the largest comes
@@ -54,6 +53,7 @@ from ottla.controller.self_balancing.heal_state import (
     target_replicas,
 )
 from ottla.controller.self_balancing.journals import JournalNode, ReplicaMove
+from ottla.controller.self_balancing.move_steps import CleanupResult, decide_move_cleanup, is_move_in_progress
 from ottla.controller.self_balancing.replica_throttles import throttle_configs, write_configs
 
 NO_LEADER_TO_COPY: Final = "there is no leader to copy from"
@@ -236,14 +236,6 @@ def reassigning_partitions(image: MetadataImage) -> list[tuple[TopicPartition, P
     ]
 
 
-class CleanupResult(NamedTuple):
-    """The result of a cleanup."""
-
-    journal: HealJournal
-    ended: tuple[ReplicaMove, ...] = ()  # or changed by an operator
-    cancelled: tuple[ReplicaMove, ...] = ()
-
-
 class StartResult(NamedTuple):
     """The result of a start: the moves, and the reasons why there are not more."""
 
@@ -252,35 +244,17 @@ class StartResult(NamedTuple):
     waits: tuple[str, ...] = ()
 
 
-def is_move_in_progress(image: MetadataImage, move: ReplicaMove) -> bool:
-    """Return whether a move of healing is in progress and unchanged."""
-    partition = image.partition(*move.partition)
-    if partition is None:
-        return False
-    if move.is_same_broker:
-        is_held = not is_reassigning(partition) and set(move.added) <= set(partition.replicas)
-        return is_held and not set(move.added) <= set(partition.isr)
-    return set(partition.adding_replicas) == set(move.added) and set(partition.removing_replicas) == set(move.removed)
-
-
 def decide_cleanup(
     image: MetadataImage, node: JournalNode[HealJournal], situation: HealInputs
-) -> Decision[CleanupResult]:
-    under_way = [move for move in node.journal.moves if is_move_in_progress(image, move)]
-    useless = [move for move in under_way if is_obsolete(image, situation, move)]
-    requests = [ReassignmentRequest(move.partition, None) for move in useless if not move.is_same_broker]
-    cancel = decide_reassignments(image, requests, situation.liveness, situation.rules)
-    refused = {result.partition for result in cancel.reply if result.error is not Error.NONE}
-    cancelled = tuple(move for move in useless if move.partition not in refused)
-    left = tuple(move for move in under_way if move not in cancelled)
-    slow = throttle_configs(cancel.image, node.journal.throttle, left, situation.limits.throttle_rate)
-    configs, after = write_configs(cancel.image, slow)
-    journal = node.journal._replace(moves=left, throttle=slow.throttle)
-    ended = tuple(move for move in node.journal.moves if move not in under_way)
-    operations = (*cancel.operations, *configs)
-    if journal != node.journal:
-        operations += node.operations(journal)
-    return Decision(operations, after, CleanupResult(journal, ended, cancelled))
+) -> Decision[CleanupResult[HealJournal]]:
+    return decide_move_cleanup(
+        image,
+        node,
+        lambda move: is_obsolete(image, situation, move),
+        situation.liveness,
+        situation.rules,
+        situation.limits.throttle_rate,
+    )
 
 
 def is_obsolete(image: MetadataImage, situation: HealInputs, move: ReplicaMove) -> bool:

@@ -32,7 +32,6 @@ from ottla.controller.self_balancing.heal_state import (
     partitions_text,
 )
 from ottla.controller.self_balancing.heal_steps import (
-    CleanupResult,
     ReplicaRebuild,
     StartResult,
     decide_cleanup,
@@ -42,6 +41,7 @@ from ottla.controller.self_balancing.heal_steps import (
 )
 from ottla.controller.self_balancing.journal_driver import JournalDriver
 from ottla.controller.self_balancing.journals import JournalNode, ReplicaMove
+from ottla.controller.self_balancing.move_steps import CleanupResult
 from ottla.controller.service import THREAD_SIZE_MIN
 from ottla.controller.stores.store import MetadataStore
 
@@ -53,7 +53,7 @@ DISKS_AGE_MS_MAX: Final = 3_000  # the maximum age of disk usage reports
 REPLAN_INTERVAL_MS: Final = 5_000  # after a plan without moves
 REBUILD_RETRY_MS: Final = 30_000  # before a rebuild is requested again while the replica is still offline
 
-Reply = TypeVar("Reply", StartResult, CleanupResult)
+Reply = TypeVar("Reply", StartResult, CleanupResult[HealJournal])
 FetchDisks = Callable[[int], Awaitable[BrokerDisks | None]]
 RequestRebuilds = Callable[[int, list[ReplicaRebuild]], Awaitable[frozenset[TopicPartition]]]
 
@@ -306,7 +306,7 @@ class Healer(JournalDriver[HealJournal]):
         return f"<Healer {self.status}>"
 
 
-def log_cleanup(tidied: CleanupResult) -> None:
+def log_cleanup(tidied: CleanupResult[HealJournal]) -> None:
     if tidied.ended:
         ended = format_count(len(tidied.ended), "move", "has")
         logger.info("[Controller] healing: %s ended, %s", ended, summarize_moves(tidied.ended))

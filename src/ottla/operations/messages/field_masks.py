@@ -16,6 +16,7 @@ import fnmatch
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ottla.operations.errors import WrongInputError
 from ottla.operations.messages.expressions.parser import ExpressionError, parse
 from ottla.operations.messages.expressions.syntax import HEADER, KEY, VALUE, Compare, Field
 from ottla.operations.messages.json_documents import dump
@@ -30,7 +31,7 @@ RULES_MAX = 1000
 SCHEMA_HEADERS = {KEY: KEY_HEADER, VALUE: VALUE_HEADER}
 
 
-class MaskError(ValueError):
+class MaskError(WrongInputError):
     """An invalid rule; str() is a sentence."""
 
 

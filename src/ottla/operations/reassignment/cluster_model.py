@@ -21,7 +21,6 @@ from ottla.client.configs import Resource, describe_configs
 from ottla.client.errors import ClientError
 from ottla.client.log_dirs import LogDir, TopicPartitionReplica, describe_log_dirs
 from ottla.client.offsets import EARLIEST, LATEST, list_offsets
-from ottla.client.reassignments import Reassignment, list_reassignments
 from ottla.operations.broker_rates import TOPIC_METRICS
 from ottla.operations.doctor.findings import brokers_text, shorten_list
 from ottla.operations.errors import OperationError
@@ -280,8 +279,3 @@ def data_loss_alternatives(facts: ClusterModel, names: Sequence[TopicPartition],
         return ""
     command = f"ottla elect --election-type unclean --topic {living[0].topic} --partition {living[0].partition}"
     return f", or, if {their} records may be lost, elect a replica that is not in sync ({command})"
-
-
-def other_reassignments(client: Client, own: Collection[TopicPartition]) -> dict[TopicPartition, Reassignment]:
-    """Reassignments that this command did not start."""
-    return {name: move for name, move in list_reassignments(client).items() if name not in own}

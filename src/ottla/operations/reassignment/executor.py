@@ -1,7 +1,10 @@
-"""Executes a journal: moves a few replicas at a time until the plan is complete, then removes the throttle.
+"""Executes moves: starts a few replicas at a time until all are in place, then removes the throttle.
 
-The remaining work follows from the journal and the state of the cluster, so a restarted command continues. A partition
-that was requested, no longer moves and is not in place was cancelled by another client: it is left alone.
+Rules:
+1. The remaining work follows from the plan and the state of the cluster, so a restarted command or console continues.
+2. Each partition is requested once. If it no longer moves and is not in place, another client has cancelled its move,
+   and it is left alone.
+3. A broker is throttled only while replicas move. If it is down at the end, its throttle stays, and it is reported.
 """
 
 from __future__ import annotations
@@ -12,41 +15,57 @@ from typing import NamedTuple
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.client.admin import Admin
+from ottla.client.admin import Admin, Topic
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.client.reassignments import Election, Reassignment, alter_reassignments, elect_leaders, list_reassignments
-from ottla.operations.reassignment.journal import Journal
+from ottla.client.reassignments import Election, Reassignment, elect_leaders, list_reassignments
 from ottla.operations.reassignment.moves import InitialState, replicas_of, start_moves
 from ottla.operations.reassignment.plan import Plan
 from ottla.operations.reassignment.throttles import clear_broker_throttles, clear_topic_throttles, throttle_settings
-from ottla.operations.topic_summary import partitions_without_preferred_leader
 
+COPIES_AT_ONCE = 5  # that a broker reads or writes at a time, by default
 POLL_SECONDS = 0.5
 STUCK_MS = 10_000  # a leader election takes less
-METADATA_TIMEOUT_SECONDS = 5.0  # until the metadata of our broker has the last changes
 
 Rows = Mapping[TopicPartition, Sequence[int]]
-SaveJournal = Callable[[Journal], None]
 
 
-class Outcome(NamedTuple):
-    """The result of a journal."""
+class MoveTask(NamedTuple):
+    """The target replicas of each partition, and how fast they are reached."""
 
-    moved: int
-    elected: int
-    refused: dict[TopicPartition, BrokerError]
-    cancelled: list[TopicPartition]  # requested, but neither moving nor in place: cancelled by another client
-    still_throttled: list[int]  # brokers that were down when the throttle was removed
+    after: Rows
+    throttle: int | None = None  # bytes a second for each broker
+    at_once: int = COPIES_AT_ONCE  # copies that a broker reads or writes at a time
+    first: Collection[TopicPartition] = ()  # moved before the rest
+    may_change_factor: bool = True
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({name.topic for name in self.after})
 
 
-class ExecutionProgress(NamedTuple):
-    """The progress: moves under way, completed partitions, and those not started."""
+class Round(NamedTuple):
+    """One round: what moves, what it has started, and what starts later. It is the last if nothing moves or starts."""
 
     under_way: dict[TopicPartition, Reassignment]
-    done: int
+    started: dict[TopicPartition, list[int]]
     waiting: int
-    without_leader: list[TopicPartition]  # moving without a leader, so nothing is copied
+    topics: Sequence[Topic] = ()
+    refused: Mapping[TopicPartition, BrokerError] = {}
+
+    @property
+    def is_last(self) -> bool:
+        return not self.under_way and not self.started
+
+    @property
+    def without_leader(self) -> list[TopicPartition]:
+        """Moves without a leader, so nothing is copied."""
+        return [
+            name
+            for topic in self.topics
+            for item in topic.partitions
+            if item.leader < 0 and (name := TopicPartition(topic.name, item.number)) in self.under_way
+        ]
 
 
 class StuckMoves:
@@ -98,102 +117,86 @@ def next_moves(
     return found
 
 
+def next_round(
+    task: MoveTask, asked: Collection[TopicPartition], moves: Mapping[TopicPartition, Reassignment], now: Rows
+) -> Round:
+    """What to start next. `asked`: the partitions requested before. Deleted partitions are missing in `now`."""
+    own = {name: move for name, move in moves.items() if name in task.after}
+    left = {
+        name: list(row)
+        for name, row in task.after.items()
+        if name in now and name not in asked and (own[name].target if name in own else list(now[name])) != list(row)
+    }
+    rows = next_moves(left, task.first, own, now, task.at_once)
+    return Round(own, rows, len(left) - len(rows))
+
+
+def start_round(
+    client: Client,
+    task: MoveTask,
+    asked: Collection[TopicPartition],
+    before_throttle: Callable[[set[int]], None] | None = None,
+) -> Round:
+    """Start the next moves; `before_throttle` gets the brokers that are throttled for them."""
+    client.metadata = None  # refresh the list of live brokers
+    moves = list_reassignments(client)
+    admin = Admin(client)
+    topics = admin.topics(task.topics)
+    now = replicas_of(topics)
+    found = next_round(task, asked, moves, now)._replace(topics=topics)
+    if not found.started:
+        return found
+    start = InitialState(found.under_way, {name: now[name] for name in found.started})
+    if task.throttle is not None and before_throttle is not None:
+        slowed = throttle_settings(start.under_way, found.started, start.now).brokers
+        before_throttle(set(slowed) & set(admin.live_brokers()))
+    plan = Plan(found.started, {})
+    return found._replace(
+        refused=start_moves(client, plan, start, task.throttle, may_change_factor=task.may_change_factor)
+    )
+
+
 def execute(
-    client: Client, journal: Journal, save: SaveJournal, on_progress: Callable[[ExecutionProgress], None]
-) -> Outcome:
-    """Run until everything is done; `keep` persists the journal before each request to the cluster."""
-    asked: set[TopicPartition] = set()
+    client: Client,
+    task: MoveTask,
+    on_progress: Callable[[Round], None],
+    before_throttle: Callable[[set[int]], None] | None = None,
+    requested: Collection[TopicPartition] = (),
+) -> dict[TopicPartition, BrokerError]:
+    """Move everything, without what was `requested` before; returns the refused partitions. The throttle stays."""
+    asked = set(requested)
     refused: dict[TopicPartition, BrokerError] = {}
     while True:
-        client.metadata = None  # refresh the list of live brokers
-        moves = list_reassignments(client)
-        topics = Admin(client).topics(journal.topics)
-        now = replicas_of(topics)
-        own = {name: move for name, move in moves.items() if name in journal.after}
-        off_course = {name for name, move in own.items() if name not in asked and move.target != journal.after[name]}
-        left = {
-            name: row
-            for name, row in journal.after.items()
-            if name in now and name not in asked and (name in off_course or (name not in own and now[name] != row))
-        }
-        rows = next_moves(left, journal.first, own, now, journal.at_once)
-        unled = [
-            name
-            for topic in topics
-            for item in topic.partitions
-            if item.leader < 0 and (name := TopicPartition(topic.name, item.number)) in own
-        ]
-        on_progress(ExecutionProgress(own, len(journal.after) - len(own) - len(left), len(left) - len(rows), unled))
-        if rows:
-            journal = record_throttled_brokers(journal, own, rows, now, save)
-            refused |= start_moves(
-                client, Plan(rows, {}), InitialState(own, {name: now[name] for name in rows}), journal.throttle
-            )
-            asked |= rows.keys()
-        elif not own:
-            break
-        else:
+        done = start_round(client, task, asked, before_throttle)
+        on_progress(done)
+        if done.is_last:
+            return refused
+        asked |= done.started.keys()
+        refused |= done.refused
+        if not done.started:
             client.sleep(POLL_SECONDS)
-    return finish(client, journal, save, refused)
 
 
-def record_throttled_brokers(
-    journal: Journal, own: Mapping[TopicPartition, Reassignment], rows: Rows, now: Rows, keep: SaveJournal
-) -> Journal:
-    """Persist the brokers to throttle before it happens, so that the throttle is removed in any case."""
-    if journal.throttle is None:
-        return journal
-    brokers = {*journal.throttled, *throttle_settings(own, rows, now).brokers}
-    if brokers <= set(journal.throttled):
-        return journal
-    noted = journal._replace(throttled=tuple(sorted(brokers)))
-    keep(noted)
-    return noted
-
-
-def finish(client: Client, journal: Journal, keep: SaveJournal, refused: dict[TopicPartition, BrokerError]) -> Outcome:
-    """Remove the throttle, elect preferred leaders, and close the journal."""
-    journal = remove_throttles(client, journal)
-    admin = Admin(client)
-    deadline_ms = client.clock.monotonic_ms() + int(METADATA_TIMEOUT_SECONDS * 1000)
-    while True:
-        topics = admin.topics(journal.topics)
-        now = replicas_of(topics)
-        left = [name for name, row in journal.after.items() if name in now and now[name] != row and name not in refused]
-        if not left or client.clock.monotonic_ms() >= deadline_ms:
-            break
-        client.sleep(POLL_SECONDS)
-    waiting = [
-        name for name in partitions_without_preferred_leader(topics) if name in journal.after and name not in left
-    ]
+def elect_preferred(
+    client: Client, waiting: Collection[TopicPartition]
+) -> tuple[int, dict[TopicPartition, BrokerError]]:
+    """Elect the preferred leaders of these partitions; returns the number of changed leaders, and the refusals."""
     results = elect_leaders(client, Election.PREFERRED, waiting) if waiting else {}
     problems = {
         name: problem
         for name, problem in results.items()
         if problem is not None and problem.error is not Error.ELECTION_NOT_NEEDED
     }
-    keep(journal._replace(is_ended=True))
-    moved = sum(now.get(name) == row for name, row in journal.after.items())
-    return Outcome(moved, len(results) - len(problems), refused | problems, left, list(journal.throttled))
+    return sum(problem is None for problem in results.values()), problems
 
 
-def remove_throttles(client: Client, journal: Journal) -> Journal:
-    """Remove the throttle from all live brokers; the result still lists the others."""
+def remove_throttles(client: Client, brokers: Collection[int], topics: Collection[str]) -> list[int]:
+    """Remove the throttle from these topics, and from those of the brokers that are alive; returns the others."""
     client.metadata = None
-    living = set(Admin(client).live_brokers())
-    if journal.throttle is not None or journal.throttled:
-        clear_broker_throttles(client, set(journal.throttled) & living)
-        clear_topic_throttles(client, [topic.name for topic in Admin(client).topics(journal.topics)])
-    return journal._replace(throttled=tuple(broker for broker in journal.throttled if broker not in living))
-
-
-def cancel(client: Client, journal: Journal, keep: SaveJournal) -> tuple[int, dict[TopicPartition, BrokerError]]:
-    """Cancel the moves of a journal and remove its throttle; returns the number of moves, and refusals."""
-    moves = [name for name in list_reassignments(client) if name in journal.after]
-    refused = alter_reassignments(client, dict.fromkeys(moves)) if moves else {}
-    refused = {name: why for name, why in refused.items() if why.error is not Error.NO_REASSIGNMENT_IN_PROGRESS}
-    keep(remove_throttles(client, journal)._replace(is_ended=not refused))
-    return len(moves) - len(refused), refused
+    living = Admin(client).live_brokers()
+    clear_broker_throttles(client, {broker for broker in brokers if broker in living})
+    clear_topic_throttles(client, topics)
+    return sorted(broker for broker in brokers if broker not in living)
 
 
 def seconds_to_copy(after: Rows, now: Rows, sizes: Mapping[TopicPartition, int], throttle: int | None) -> float | None:

@@ -80,12 +80,6 @@ def check_brokers(admin: Admin, brokers: Collection[int]) -> None:
     check_known(brokers, admin.live_brokers())
 
 
-def check_replica_brokers(admin: Admin, brokers: Collection[int]) -> None:
-    """Each broker must be alive or hold replicas: a dead broker can be drained, too."""
-    rows = replicas_of(admin.topics())
-    check_known(brokers, {*admin.live_brokers(), *(broker for row in rows.values() for broker in row)})
-
-
 def check_known(brokers: Collection[int], known: Collection[int]) -> None:
     for broker in sorted(brokers):
         if broker not in known:

@@ -1,4 +1,4 @@
-"""Reassignment plans: read from and written to files, validated and generated. Pure.
+"""Reassignment plans: read from and written to files, and validated. Pure.
 
     {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [2, 3], "log_dirs": ["any",
     "/disk2"]}]}
@@ -11,20 +11,15 @@ The first is a plan, the second lists topics to generate a plan for, the third l
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from random import Random
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.base.placement.new_partitions import place_replicas
-from ottla.client.admin import Topic
 from ottla.client.log_dirs import TopicPartitionReplica
 from ottla.operations.errors import OperationError
 
 ANY_FOLDER = "any"
 VERSION = 1
-RANDOM_START_MAX = 2**30
 WORD_LENGTH_MAX = 60
 
 Rows = Mapping[TopicPartition, Sequence[int]]
@@ -182,35 +177,6 @@ def plan_text(rows: Rows, folders: Mapping[TopicPartitionReplica, str]) -> str:
     return json.dumps({"version": VERSION, "partitions": partitions}, separators=(",", ":"), ensure_ascii=False)
 
 
-# ---- generating a plan
-
-
-def split_into_waves(wanted: Rows, now: Rows, copies_max: int) -> list[dict[TopicPartition, list[int]]]:
-    """The plan split into waves, each with at most `copies_max` copies that any broker reads or writes.
-
-    A copy is read from the leader, mostly the first replica. A partition with more copies than that becomes a wave of
-    its own.
-    """
-    parts: list[dict[TopicPartition, list[int]]] = []
-    busy: list[Counter[int]] = []
-    full: Counter[int] = Counter()  # by broker: number of leading waves without capacity
-    for partition, row in sorted(wanted.items()):
-        copies = Counter(set(row) - set(now[partition]))
-        copies.update(dict.fromkeys(now[partition][:1], len(copies)) if copies else {})
-        place = max((full[broker] for broker in copies), default=0)
-        while place < len(parts) and any(busy[place][broker] + count > copies_max for broker, count in copies.items()):
-            place += 1
-        if place == len(parts):
-            parts.append({})
-            busy.append(Counter())
-        parts[place][partition] = list(row)
-        busy[place].update(copies)
-        for broker in copies:
-            while full[broker] < len(parts) and busy[full[broker]][broker] >= copies_max:
-                full[broker] += 1
-    return parts
-
-
 def parse_brokers(text: str) -> list[int]:
     brokers = []
     for part in text.split(","):
@@ -222,50 +188,6 @@ def parse_brokers(text: str) -> list[int]:
     if doubles:
         raise PlanError(f"Broker list contains duplicate entries: [{', '.join(map(str, doubles))}]")
     return brokers
-
-
-def is_balanced(topic: Topic, brokers: Collection[int], replication_factor: int) -> bool:
-    """Whether the topic is on these brokers only, with this replication factor, and evenly distributed."""
-    rows = [partition.replicas for partition in topic.partitions]
-    if any(len(row) != replication_factor or not set(row) <= set(brokers) for row in rows):
-        return False
-    stored = Counter(broker for row in rows for broker in row)
-    preferred = Counter(row[0] for row in rows)
-    stored_max = -(-len(rows) * replication_factor // len(brokers))
-    preferred_max = -(-len(rows) // len(brokers))
-    return max(stored.values(), default=0) <= stored_max and max(preferred.values(), default=0) <= preferred_max
-
-
-def make_plan(
-    topics: Sequence[Topic],
-    brokers: Collection[int],
-    racks: Mapping[int, str | None],
-    random: Random,
-    replication_factor: int | None = None,
-) -> dict[TopicPartition, list[int]]:
-    """Spread all partitions of the topics over these brokers; KafkaError if they are too few.
-
-    Without a replication factor each topic keeps its own.
-    """
-    with_rack = [broker for broker in brokers if racks.get(broker) is not None]
-    if with_rack and len(with_rack) < len(brokers):
-        raise PlanError(
-            "Not all brokers have rack information. Add --disable-rack-aware in command line to make replica "
-            "assignment without rack information."
-        )
-    plan: dict[TopicPartition, list[int]] = {}
-    for topic in topics:
-        rows = place_replicas(
-            list(brokers),
-            len(topic.partitions),
-            replication_factor or len(topic.partitions[0].replicas),
-            start=random.randrange(RANDOM_START_MAX),
-            shift=random.randrange(RANDOM_START_MAX),
-            racks=racks,
-        )
-        for partition, row in zip(topic.partitions, rows, strict=True):
-            plan[TopicPartition(topic.name, partition.number)] = list(row)
-    return plan
 
 
 # ---- leader elections

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ottla.operations.errors import WrongInputError
 from ottla.operations.records.deserializers import DeserializationError, Deserializer, deserializer
 
 NAMES = ("string", "short", "int", "long", "float", "double", "boolean", "uuid", "bytes", "hex", "base64", "json")
@@ -29,7 +30,7 @@ _LENGTH = struct.Struct(">i")
 _ESCAPE = re.compile(rb"\\x([0-9A-Fa-f]{2})")
 
 
-class FieldError(Exception):
+class FieldError(WrongInputError):
     """A text or JSON value that this format cannot encode."""
 
 

@@ -12,22 +12,6 @@ from typing import Final, TypeVar
 
 from ottla.base.errors import Error
 from ottla.base.names import is_bookkeeping
-from ottla.cli.cluster_file.cluster_plan import ClusterPlan, Refusal, SettingChange, TopicChange
-from ottla.cli.cluster_file.cluster_state import (
-    ALL_BROKERS,
-    BROKERS,
-    GROUPS,
-    REASSIGNMENT_KEYS,
-    TOPICS,
-    ClusterState,
-    Settings,
-    TopicState,
-)
-from ottla.cli.cluster_file.policy import SECTIONS as POLICY_SECTIONS
-from ottla.cli.cluster_file.policy_admin import batches, security_steps
-from ottla.cli.cluster_file.policy_admin import read_cluster as read_policy
-from ottla.cli.cluster_file.policy_plan import ADD, CHANGE, NOT_POSSIBLE, REMOVE, Row, Step
-from ottla.cli.cluster_file.schemas import schema_steps
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, NewTopic, Topic, create_partitions, create_topics, delete_topics
 from ottla.client.client import Client
 from ottla.client.configs import (
@@ -42,6 +26,30 @@ from ottla.client.configs import (
 from ottla.client.errors import BrokerError, ClientError
 from ottla.client.groups import list_groups
 from ottla.client.reassignments import list_reassignments
+from ottla.operations.acls.evaluation import Caller
+from ottla.operations.cluster_policy.cluster_plan import (
+    ClusterPlan,
+    Refusal,
+    SettingChange,
+    TopicChange,
+    make_cluster_plan,
+)
+from ottla.operations.cluster_policy.cluster_state import (
+    ALL_BROKERS,
+    BROKERS,
+    GROUPS,
+    REASSIGNMENT_KEYS,
+    SCHEMAS,
+    TOPICS,
+    ClusterState,
+    Settings,
+    TopicState,
+)
+from ottla.operations.cluster_policy.schemas import NO_SCHEMAS, make_schema_plan, schema_steps
+from ottla.operations.cluster_policy.security_admin import batches, check_authorizer, check_own_access, security_steps
+from ottla.operations.cluster_policy.security_admin import read_cluster as read_policy
+from ottla.operations.cluster_policy.security_plan import ADD, CHANGE, NOT_POSSIBLE, REMOVE, Row, Step
+from ottla.operations.cluster_policy.security_policy import SECTIONS as POLICY_SECTIONS
 from ottla.operations.schema_registry.client import RegistryClient
 from ottla.operations.topic_summary import Moves, replication_factor
 
@@ -133,6 +141,26 @@ RESOURCES: Final = {TOPICS: Resource.TOPIC, BROKERS: Resource.BROKER, GROUPS: Re
 POLL_MS: Final = 50
 VISIBLE_MS_MAX: Final = 10_000
 DELETE_TOPICS_KEY: Final = "delete.topic.enable"
+
+
+def make_checked_plan(
+    client: Client,
+    registry: RegistryClient | None,
+    wanted: ClusterState,
+    caller: Caller,
+    *,
+    prunes: bool,
+    sets_secrets: bool,
+) -> ClusterPlan:
+    """The changes that bring the cluster to the wanted state, validated by the brokers. Changes nothing."""
+    found = read_cluster(client, [name for name in wanted.sections() if name != SCHEMAS], wanted)
+    check_authorizer(wanted.policy, found.policy)
+    schemas = NO_SCHEMAS
+    if registry is not None and wanted.schemas is not None:
+        schemas = make_schema_plan(registry, wanted.schemas, prunes=prunes)
+    plan = make_cluster_plan(wanted, found, schemas, prunes=prunes, sets_secrets=sets_secrets)
+    check_own_access(client, caller, plan.policy, found.policy)
+    return validate_plan(client, plan)
 
 
 def validate_plan(client: Client, plan: ClusterPlan) -> ClusterPlan:

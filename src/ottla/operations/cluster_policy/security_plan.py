@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from ottla.cli.cluster_file.policy import EntityKey, Login, Policy
 from ottla.client.errors import ClientError
 from ottla.client.quotas import Alteration, entity_text, number_text
 from ottla.operations.acls.evaluation import rule_text
+from ottla.operations.cluster_policy.security_policy import EntityKey, Login, Policy
 from ottla.operations.errors import OperationError
 from ottla.security.acls import AclBinding
 

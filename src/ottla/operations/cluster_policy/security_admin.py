@@ -6,15 +6,24 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, TypeVar
 
 from ottla.base.errors import Error
-from ottla.cli.cluster_file.policy import QUOTAS, RIGHTS, SECTIONS, USERS, EntityKey, Login, Policy, entity_key
-from ottla.cli.cluster_file.policy_plan import ADD, REMOVE, Plan, RightChange, Step, UserChange
-from ottla.cli.terminal import ToolError
 from ottla.client.acls import create_acls, delete_acls, describe_acls
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.client.quotas import alter_quotas, alter_scram, describe_quotas, describe_scram
 from ottla.operations.acls.acl_entries import acl_filter
 from ottla.operations.acls.evaluation import Caller, load_authorizer, lost_rights
+from ottla.operations.cluster_policy.security_plan import ADD, REMOVE, Plan, RightChange, Step, UserChange, make_plan
+from ottla.operations.cluster_policy.security_policy import (
+    QUOTAS,
+    RIGHTS,
+    SECTIONS,
+    USERS,
+    EntityKey,
+    Login,
+    Policy,
+    entity_key,
+)
+from ottla.operations.errors import OperationError
 from ottla.security.acls import AclBinding, AclFilter, group_by_pattern
 from ottla.security.scram_credentials import NUMBERS
 
@@ -94,9 +103,18 @@ def batches(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
 
 
 # ---- checks before a change
+def make_checked_plan(client: Client, wanted: Policy, caller: Caller, *, prunes: bool, sets_passwords: bool) -> Plan:
+    """The changes; raises OperationError for those that no plan may make."""
+    found = read_cluster(client, [name for name in SECTIONS if getattr(wanted, name) is not None])
+    check_authorizer(wanted, found)
+    plan = make_plan(wanted, found, prunes=prunes, sets_passwords=sets_passwords)
+    check_own_access(client, caller, plan, found)
+    return plan
+
+
 def check_authorizer(wanted: Policy, found: Policy) -> None:
     if wanted.rights and found.rights is None:
-        raise ToolError(f"the cluster has no authorizer (authorizer.class.name): leave {RIGHTS} out of the file")
+        raise OperationError(f"the cluster has no authorizer (authorizer.class.name): leave {RIGHTS} out of the file")
 
 
 def check_own_access(client: Client, caller: Caller, plan: Plan, found: Policy) -> None:
@@ -104,7 +122,7 @@ def check_own_access(client: Client, caller: Caller, plan: Plan, found: Policy) 
     for change in plan.users:
         own = caller.principal == f"User:{change.user}" and caller.mechanism == change.mechanism
         if own and change.after is None:
-            raise ToolError(
+            raise OperationError(
                 f"rejected, nothing was changed: {change.user} {change.mechanism} is your own login. "
                 f"Leave it in the file, or: ottla users remove {change.user}"
             )
@@ -113,7 +131,7 @@ def check_own_access(client: Client, caller: Caller, plan: Plan, found: Policy) 
         lost = lost_rights(caller, load_authorizer(client, before), group_by_pattern(plan.rights_after(before)))
         if lost:
             caller_text = "you" if caller.principal is not None else "you may be one of them, and"
-            raise ToolError(
+            raise OperationError(
                 f"rejected, nothing was changed: these would no longer hold: {', '.join(lost)}; {caller_text} "
                 "could not undo it. Keep these rights in the file, or remove them with ottla acls remove"
             )

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from ottla.base.broker_settings import find_key
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.placement.throttled_replicas import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
-from ottla.cli.cluster_file.policy import SECTIONS as POLICY_SECTIONS
-from ottla.cli.cluster_file.policy import Policy
+from ottla.operations.cluster_policy.security_policy import SECTIONS as POLICY_SECTIONS
+from ottla.operations.cluster_policy.security_policy import Policy
 from ottla.operations.schema_registry.schemas import UnregisteredSchema
 
 TOPIC_DEFAULTS, TOPICS, BROKERS, GROUPS, SCHEMAS = "topic_defaults", "topics", "brokers", "groups", "schemas"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ottla.base.names import is_bookkeeping
-from ottla.cli.cluster_file.cluster_state import (
+from ottla.operations.cluster_policy.cluster_state import (
     ALL_BROKERS,
     BROKERS,
     GROUPS,
@@ -27,8 +27,17 @@ from ottla.cli.cluster_file.cluster_state import (
     is_internal,
     is_secret,
 )
-from ottla.cli.cluster_file.policy_plan import ADD, CHANGE, NOT_POSSIBLE, NOTHING, REMOVE, Plan, Row, make_plan
-from ottla.cli.cluster_file.schemas import SchemaChange, SchemaPlan
+from ottla.operations.cluster_policy.schemas import SchemaChange, SchemaPlan
+from ottla.operations.cluster_policy.security_plan import (
+    ADD,
+    CHANGE,
+    NOT_POSSIBLE,
+    NOTHING,
+    REMOVE,
+    Plan,
+    Row,
+    make_plan,
+)
 
 HIDDEN: Final = "(hidden)"
 KINDS: Final = {TOPICS: "topic", BROKERS: "broker", GROUPS: "group"}

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-from ottla.cli.cluster_file.cluster_state import SCHEMAS, SubjectState
-from ottla.cli.cluster_file.policy_plan import ADD, CHANGE, NOT_POSSIBLE, NOTHING, REMOVE, Row, Step
+from ottla.operations.cluster_policy.cluster_state import SCHEMAS, SubjectState
+from ottla.operations.cluster_policy.security_plan import ADD, CHANGE, NOT_POSSIBLE, NOTHING, REMOVE, Row, Step
 from ottla.operations.schema_registry.client import RegistryClient, is_missing
 from ottla.operations.schema_registry.errors import RegistryError, SchemaError
 from ottla.operations.schema_registry.schemas import TYPES, UnregisteredSchema

@@ -1,0 +1,1 @@
+"""The wanted state of a cluster: compared with the current one, and applied to it."""
