@@ -109,7 +109,7 @@ def section_titles() -> dict[str, str]:
         "raw": "Large batches over raw sockets",
         "librdkafka": "librdkafka",
         "end_to_end": "End to end",
-        "cold": "A reader of cold data beside a writer",
+        "cold": "A reader of cold data and a concurrent writer",
         "scale": "Many connections and partitions",
         "partitions": "Cost of a request with many partitions and connections",
         "restart": "10,000 partitions",
@@ -125,7 +125,7 @@ def section_titles() -> dict[str, str]:
 
 def _startup_rows() -> list[Row]:
     return [
-        Row("process start to first Metadata answer", "startup.start.startup_s", "s", at_most(0.3)),
+        Row("process start to first Metadata response", "startup.start.startup_s", "s", at_most(0.3)),
         Row("resident memory, idle", "startup.start.rss_mb", "MB", at_most(50)),
         Row("resident memory after the load", "memory.after_load.rss_mb", "MB", at_most(120)),
         Row("processor use, idle", "startup.start.idle_cpu_percent", "%"),
@@ -237,9 +237,14 @@ def _end_to_end_rows() -> list[Row]:
 def _cold_rows() -> list[Row]:
     return [
         Row("writer alone, 64 KiB", "cold.writer_alone.mb_per_s", "MB/s", cpu="cpu_s_per_gb"),
-        Row("writer beside a cold reader at 100 MB/s, share of alone", "cold.cold_reader.of_alone", "", at_least(0.8)),
-        Row("writer beside a warm reader at 100 MB/s, share of alone", "cold.warm_reader.of_alone", ""),
-        Row("writer beside an unpaced cold reader, share of alone", "cold.cold_reader_unpaced.of_alone", ""),
+        Row(
+            "writer with a cold reader at 100 MB/s, share of its rate alone",
+            "cold.cold_reader.of_alone",
+            "",
+            at_least(0.8),
+        ),
+        Row("writer with a warm reader at 100 MB/s, share of its rate alone", "cold.warm_reader.of_alone", ""),
+        Row("writer with an unpaced cold reader, share of its rate alone", "cold.cold_reader_unpaced.of_alone", ""),
         Row("what the unpaced cold reader gets", "cold.cold_reader_unpaced.reader_mb_per_s", "MB/s"),
     ]
 

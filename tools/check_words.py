@@ -1,5 +1,7 @@
 """Words that this code base does not use; `make check` runs this. Prints one line for each occurrence.
 
+REASONS applies to all files, BETTER to the files below PLAIN.
+
 The register is that of Kafka's Javadoc, Python's standard library and the Google developer documentation style guide: a
 broker, a client and a request are things, not people. See docs/glossary.md for the terms to use.
 """
@@ -28,6 +30,34 @@ REASON_OF = {word: reason for reason, words in REASONS.items() for word in words
 BANNED = re.compile(
     r"(?<![\w'./-])(" + "|".join(sorted(REASON_OF, key=len, reverse=True)) + r")(?![\w/-]|\.\w)", re.IGNORECASE
 )
+# Unusual words and word orders, with the usual ones.
+BETTER = {
+    r"beside": "compared with, in addition to, next to, concurrently with",
+    r"anew": "again, or a verb with re-: re-created, restarted",
+    r"also (?:if|when|while|after|without)": "even if, including",
+    r"(?<=[,;] )else(?= [a-z`])": "otherwise; for a chain: the first that is set of A, B, C",
+    r"wins? over": "overrides, takes precedence over",
+    r"(?:goes|go|going|went) on": "continues, resumes",
+    r"(?:(?<=\")|(?<=[|] ))(?:most|fewest) (?!of)[a-z]+": "maximum number of",  # starts a text or a cell
+    r"(?:bytes|records|requests|connections|events|rows|messages) (?:in )?an? (?:second|minute|hour)": "per second",
+    r"leaderships": "leadership of its partitions",
+    r"(?:Kafka|Java|librdkafka|Spark|Burrow)'s (?:own )?words": "Kafka's message, Kafka's name",
+    r"log folders?": "log directory, as in Kafka",
+    r"time-outs?": "timeout",
+    r"for ever": "forever",
+}
+UNUSUAL = re.compile(
+    "|".join(rf"(?<![\w'./-])(?P<n{number}>{word})(?![\w/-])" for number, word in enumerate(BETTER)), re.IGNORECASE
+)
+PLAIN = (
+    "README.md", "CONTRIBUTING.md", "docs/", "src/ottla/base/broker_keys/", "tests/settings_page.py",
+    "src/ottla/base/topic_keys.py", "src/ottla/base/resource_keys.py",
+    *(f"src/ottla/{package}/" for package in (
+        "broker", "controller", "coordination", "groups", "metrics", "network", "protocol", "quotas", "replication",
+        "security", "storage", "transactions",
+    )),
+)  # fmt: skip
+NOT_PLAIN = ("docs/zh/", "docs/pipeline", "docs/sql.md", "docs/decisions/pipeline-parsing.md")
 # Quotations of other products, and test data. A line that contains one is not reported.
 QUOTATIONS: tuple[str, ...] = (
     '"nobody"',  # the user without rights, as on Unix; tests use the name for groups and clients that do not exist
@@ -56,9 +86,23 @@ def paths() -> Iterator[Path]:
     yield from (ROOT / name for name in FILES if (ROOT / name).exists())
 
 
+def unusual_words(path: Path) -> Iterator[str]:
+    """Yield the words of BETTER in a file below PLAIN; quoted output in Markdown is skipped."""
+    name = path.relative_to(ROOT).as_posix()
+    if not name.startswith(PLAIN) or name.startswith(NOT_PLAIN):
+        return
+    is_quoted = False
+    for number, line in texts_of(path):
+        is_quoted ^= path.suffix == ".md" and line.lstrip().startswith("```")
+        for match in () if is_quoted else UNUSUAL.finditer(line):
+            better = list(BETTER.values())[int(str(match.lastgroup)[1:])]
+            yield f"{name}:{number}: {match[0]!r}: better: {better}: {line.strip():.100}"
+
+
 def problems(path: Path) -> Iterator[str]:
     if path == Path(__file__):
         return
+    yield from unusual_words(path)
     for number, line in texts_of(path):
         if any(quotation in line for quotation in QUOTATIONS):
             continue

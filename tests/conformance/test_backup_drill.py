@@ -117,7 +117,7 @@ def test_the_drill_of_the_page(drill: Drill) -> None:
             assert not shown or told == shown, command
             continue
         drill.start(LOSS.sub(f"--override {option}", command))
-        is_refused = "older than the log folders" in shown
+        is_refused = "older than the log directories" in shown
         assert drill.up is not None
         text = "".join(drill.output)
         if is_refused:

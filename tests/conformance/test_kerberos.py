@@ -242,7 +242,7 @@ def test_sessions_continue_without_a_kdc() -> None:
         ({"keyTab": "/nowhere/kafka.keytab"}, "the keytab cannot be read (Key table file '/nowhere/kafka.keytab' not"),
         ({"principal": "kafka/other@EXAMPLE.COM"}, "the keytab has no key of this principal (No key table entry"),
         ({"principal": "kafka/localhost@OTHER"}, "the keytab has no key of this principal"),
-        ({"keyTab": __file__}, "the file is no keytab (Unsupported key table format version number)"),
+        ({"keyTab": __file__}, "the file is not a keytab (Unsupported key table format version number)"),
     ],
 )
 def test_bad_keytabs(kdc: Kdc, change: dict[str, str], said: str) -> None:

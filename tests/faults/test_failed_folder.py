@@ -75,7 +75,7 @@ def test_one_failed_write_takes_the_whole_folder_out_and_leaves_the_other(
         peer.create_topic("new", 3)
         assert {where(peer, "new", index)[0] for index in range(3)} == {(str(folders.first), False)}
         assert peer.produce("well", batch()).error_code == peer.produce("new", batch()).error_code == 0
-    assert f"The log folder {folders.second} is out of service" in broker.log_text
+    assert f"The log directory {folders.second} is offline" in broker.log_text
     broker.restart()
     with Peer(broker.bootstrap) as peer:
         for topic in ("sick", "neighbour"):
@@ -159,7 +159,7 @@ def test_a_broker_without_any_usable_folder_does_not_start(
     broker.launch()
     assert broker.wait() == 1
     for folder in folders:
-        assert f"Cannot use the log folder {folder}" in broker.log_text
+        assert f"Cannot use the log directory {folder}" in broker.log_text
     broker.assert_no_traceback()
 
 

@@ -1,4 +1,4 @@
-"""A metadata store that has lost something is never taken for a new cluster: no log folder becomes a stray unasked."""
+"""A metadata store that has lost something is never treated as a new cluster: no log directory becomes a stray."""
 
 import os
 import shutil
@@ -210,7 +210,8 @@ def test_without_any_copy_a_store_is_made_from_the_log_folders(killed: Any, tmp_
     """What the refusal of an empty store says helps."""
     empty_all(killed)
     line = refusal(killed)
-    command = line.split("from the log folders: ottla ")[1].split(". ")[0].replace("FOLDER", str(killed.data_directory))
+    command = line.split("from the log directories: ottla ")[1].split(". ")[0]
+    command = command.replace("FOLDER", str(killed.data_directory))
     for name in (METADATA, WAL, f"{METADATA}-shm"):
         if (killed.data_directory / name).exists():
             (killed.data_directory / name).rename(tmp_path / name)

@@ -1,7 +1,5 @@
 """Keys of two smaller resources: groups and client metrics subscriptions.
 
-Settings of groups are stored and shown; they take effect with the groups themselves.
-
 Checks of the settings of groups and client metrics subscriptions. Pure; codes and messages are Kafka's. Matching of
 clients to client metrics subscriptions (KIP-714).
 
@@ -126,7 +124,7 @@ class ClientMetricsKeys(Settings):
     metrics = Items(note="Prefixes of the names of the requested metrics; * is all.")
 
 
-TEXT_LENGTH_MAX: Final = 1_024  # what is longer matches no pattern: a client chooses its text, and others wait
+TEXT_LENGTH_MAX: Final = 1_024  # longer texts, which clients choose, match no pattern
 MATCH_NAMES: Final = frozenset(
     {
         "client_instance_id",
@@ -142,7 +140,7 @@ Matcher = Mapping[str, Any]
 
 
 def parse_matcher(items: Sequence[str]) -> Matcher:
-    """Patterns by name; the last one of a name wins. Raises BadValueError with Kafka's message."""
+    """Return the patterns by name; the last one of a name is used. Raises BadValueError with Kafka's message."""
     patterns = {}
     for item in items:
         name, is_pair, pattern = item.partition("=")
@@ -150,7 +148,7 @@ def parse_matcher(items: Sequence[str]) -> Matcher:
             if not is_pair or trim(name) not in MATCH_NAMES:
                 raise ValueError(name)
             patterns[trim(name)] = compile_pattern(trim(pattern))
-        except ValueError:  # PatternError is one, too
+        except ValueError:  # includes PatternError
             raise BadValueError(f"Illegal client matching pattern: {item}") from None
     return patterns
 
@@ -208,7 +206,7 @@ def check_group(name: str, new: Mapping[str, str], settings: BrokerSettings) -> 
 
 
 def inherited_by_groups(key: str, settings: BrokerSettings) -> Any:
-    """The value of a group that does not set the key itself."""
+    """Return the value of a group that does not set the key itself."""
     of_broker = settings.keys.get(f"group.{key}")
     return getattr(settings, of_broker.attribute) if of_broker else GroupResourceKeys.keys[key].default
 

@@ -2,8 +2,8 @@
 
     topic_settings(broker, {"retention.ms": "60000"}).retention_ms == 60000
 
-A topic's own text wins; else the broker's value of the matching key is used, with all of its own layers. Bad names and
-values raise KafkaError with Kafka's code and message.
+A topic's own text overrides the broker's value of the matching key, which has its own layers. Invalid names and values
+raise KafkaError with Kafka's code and message.
 """
 
 from __future__ import annotations
@@ -223,14 +223,17 @@ class TopicKeys(Settings):
 
 
 def topic_settings(broker: BrokerSettings, overrides: Mapping[str, str]) -> TopicSettings:
-    """The effective settings of a topic on this broker. Stored texts that are not valid (any more) are ignored."""
+    """Return the effective settings of a topic on this broker. Invalid stored texts are ignored."""
     if not overrides:
         return _default_topic_settings(broker)
     return _settings_of(broker, overrides)
 
 
 def topic_value(broker: BrokerSettings, overrides: Mapping[str, str], name: str) -> Any:
-    """One topic key: the topic's own text if it is valid, else the broker's value, else the default."""
+    """Return the value of a topic key:
+
+    the first that is valid of the topic's own text, the broker's value, the default.
+    """
     key = TopicKeys.keys[name]
     text = overrides.get(name)
     if text is not None:
@@ -243,7 +246,7 @@ def topic_value(broker: BrokerSettings, overrides: Mapping[str, str], name: str)
 
 
 def validate_topic_override(name: str, value: str | None) -> None:
-    """Raises KafkaError(INVALID_CONFIG) with Kafka's message if a topic cannot have this value."""
+    """Check that a topic can have this value. Raises KafkaError(INVALID_CONFIG) with Kafka's message."""
     key = TopicKeys.keys.get(name)
     if key is None:
         raise KafkaError(Error.INVALID_CONFIG, f"Unknown topic config name: {name}")
@@ -280,7 +283,7 @@ def _default_topic_settings(broker: BrokerSettings) -> TopicSettings:
 
 
 def _quota(get: Callable[[str], Any]) -> TopicQuota | None:
-    """None without limits: then the broker does not measure."""
+    """Return the topic's quota; None without limits: then the broker does not measure."""
     topic, partition = (_rates(get, place) for place in ("ottla.quota", "ottla.quota.partition"))
     if topic == partition == Rates():
         return None

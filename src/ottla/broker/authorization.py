@@ -25,7 +25,7 @@ PartitionErrors = dict[tuple[str, int], Error]
 
 
 def start_authorizer(node: Node) -> Authorizer | None:
-    """The authorizer, kept in line with the metadata; None if `authorizer.class.name` is not set (everything is
+    """Return the authorizer, kept in line with the metadata; None if `authorizer.class.name` is not set (everything is
     allowed).
     """
     settings = node.settings
@@ -105,7 +105,7 @@ def authorized_operations(context: Context, kind: ResourceType, name: str) -> in
 async def find_unauthorized_or_unknown(
     partitions: Iterable[tuple[str, int]], operation: Operation | None, context: Context, time_slice: TimeSlice
 ) -> PartitionErrors:
-    """Of these partitions the ones to refuse, with their error; operation None: no authorization is needed."""
+    """Return the errors of unauthorized and unknown partitions; operation None: no authorization is needed."""
     refused: PartitionErrors = {}
     async for topic, index in in_slices(partitions, time_slice):
         if operation is not None and not context.is_authorized(operation, ResourceType.TOPIC, topic):

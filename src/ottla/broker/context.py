@@ -28,7 +28,7 @@ class Context:
         client_id: str | None,
         is_forwarded: bool = False,
     ) -> None:
-        """`is_forwarded`: another broker forwarded this request. It is answered here and never forwarded again."""
+        """`is_forwarded`: another broker forwarded this request. It is handled here and never forwarded again."""
         self.broker = broker
         self.responder = responder
         self.client = client
@@ -57,7 +57,7 @@ class Context:
         return self.client.is_delegated
 
     def is_authorized(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether this client may perform the operation; always true without an authorizer.
+        """Return whether this client may perform the operation; always true without an authorizer.
 
         A denial is logged and audited: check only operations that the client requested.
         """
@@ -75,19 +75,24 @@ class Context:
         return not is_refused
 
     def is_visible(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """The same for one of many resources that the request did not name: omitting it from a list is not a denial."""
+        """Return whether the client may see a resource that the request did not name: omitting it from a list is not a
+        denial.
+        """
         authorizer = self.broker.authorizer
         return authorizer is None or authorizer.is_permissive or self.is_granted(operation, resource_type, name)
 
     def is_granted(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """What the rules grant, also in permissive mode. For rights that replace another right."""
+        """Return whether the rules grant the operation, even in permissive mode.
+
+        For rights that replace another right.
+        """
         authorizer = self.broker.authorizer
         return authorizer is None or authorizer.is_granted(
             self.client.principal, self.client.host, operation, resource_type, name
         )
 
     def is_granted_by_resource_type(self, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the operation is granted on any resource of this type, existing or not (KIP-679)."""
+        """Return whether the operation is granted on any resource of this type, existing or not (KIP-679)."""
         authorizer = self.broker.authorizer
         return authorizer is None or authorizer.is_any_granted(
             self.client.principal, self.client.host, operation, resource_type

@@ -41,7 +41,7 @@ def add_node_endpoints_for_producer(
 
 
 def set_current_leader_for_consumer(data: fetch.PartitionData, topic: str, topic_id: UUID, context: Context) -> int:
-    """The same for a partition of a fetch."""
+    """Add the current leader to a partition of a fetch response; returns the leader's id."""
     image = context.broker.image
     known = image.topics_by_id.get(topic_id) if not topic else None
     leader, epoch = leader_of(image, known.name if known is not None else topic, data.partition_index)
@@ -62,7 +62,7 @@ def leader_of(image: MetadataImage, topic: str, index: int) -> tuple[int, int]:
 
 
 def node_endpoints(context: Context, brokers: Iterable[int]) -> list[Address]:
-    """The endpoints of live brokers with the client's listener."""
+    """Return the endpoints of live brokers with the client's listener."""
     found: list[Address] = []
     for broker_id in sorted(brokers):
         broker = context.broker.image.brokers.get(broker_id)

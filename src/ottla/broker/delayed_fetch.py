@@ -5,8 +5,8 @@ Rules:
 1. A waiting fetch holds no file ranges: it reads again when it is woken.
 2. Ranges that this process did not write, or that are not in the page cache, are read and checked by a worker thread
    first. The loop never waits for a disk.
-3. Each range keeps a file open. When very many are open, a fetch takes one range at a time, as if max_bytes were used
-   up; the next fetches return the other partitions.
+3. Each range keeps a file open. When very many are open, a fetch takes one range at a time, as if max_bytes were
+reached; the next fetches return the other partitions.
 4. In a session the response contains only partitions with changes (KIP-227).
 5. Consumers wait for the high watermark. Followers wait for appends: they advance the high watermark.
 """
@@ -67,7 +67,7 @@ READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 PARTITIONS_ON_LOOP_MAX: Final = 250
 REBUILDS_MAX: Final = (
-    3  # rebuilds of damaged indexes, in addition to one per partition: a fetch may read two segments of one
+    3  # rebuilds of damaged indexes, in addition to one per partition: a fetch may read two segments of a partition
 )
 
 Topics = dict[tuple[str, UUID], FetchableTopicResponse]
@@ -97,7 +97,7 @@ class DelayedFetch:
         self.is_read_committed = is_read_committed
         self.replica: FetchingFollower | None = None  # None: a consumer
         self.quota_charge: FetchCharge | None = None  # set if a quota covers what is read
-        self.rack = ""  # of a consumer that may be redirected to another replica
+        self.rack = ""  # rack of a consumer that may be redirected to another replica
         self.found_bytes = 0  # bytes to send
         self.readable_bytes = 0  # including bytes that are only a part of a batch
         self.has_error = False
@@ -116,7 +116,7 @@ class DelayedFetch:
     # ---- life cycle
 
     def run(self, max_wait_ms: int) -> Answer:
-        """The response, or the responder if the response comes later."""
+        """Return the response, or the responder if the response comes later."""
         if self.replica is not None:
             self._complete_earlier_fetches()
         elif len(self.partitions) > PARTITIONS_ON_LOOP_MAX:
@@ -194,7 +194,7 @@ class DelayedFetch:
         return [result async for asked in in_slices(self.partitions, turn) for result in self._read_one(asked)]
 
     def _complete_earlier_fetches(self) -> None:
-        """Complete the held-back fetch of this follower now: responses keep their order."""
+        """Complete the delayed fetch of this follower now, so that responses keep their order."""
         for earlier in self.context.responder.waiting_requests():
             if isinstance(earlier, DelayedFetch) and earlier._waiting is not None:
                 earlier._waiting.complete()
@@ -213,10 +213,10 @@ class DelayedFetch:
         return self.context.responder.defer()
 
     def _on_woken(self) -> None:
-        # In the next iteration of the loop: the producer that woke this fetch is still being answered.
+        # Runs in the next iteration of the loop, after the response to the producer that woke this fetch.
         assert self._waiting is not None
         if self._waiting.bytes_missing > 0:
-            self._deadline_time = 0.0  # time is up or leadership changed: do not wait again
+            self._deadline_time = 0.0  # timed out, or leadership changed: do not wait again
         self._stop_waiting()
         self._loop.call_soon(self._finish)
 
@@ -248,7 +248,7 @@ class DelayedFetch:
         return self._read_after_wait()
 
     def cancel(self) -> None:
-        """The connection is closed: stop waiting."""
+        """Stop waiting, because the connection is closed."""
         self._wake_sliced()
         if self._waiting is not None:
             self._waiting.is_completed = True
@@ -290,7 +290,7 @@ class DelayedFetch:
         return [] if data is None else [(asked, data)]
 
     def _read(self, asked: CachedPartition, bytes_left: int) -> PartitionData | None:
-        """The data of one partition; None if nothing changed in this session."""
+        """Return the data of one partition; None if nothing changed in this session."""
         try:
             partition = self._partition(asked)
         except KafkaError as error:
@@ -334,10 +334,9 @@ class DelayedFetch:
         )
 
     def _error_for_consumer(self, partition: Partition, error: Error) -> Error:
-        """Map OFFSET_OUT_OF_RANGE for a consumer without a rack, which takes this follower for the leader and would
-        reset.
-
-        Kafka's follower lets the consumer reset, and so does a deposed leader that has not noticed yet.
+        """Replace OFFSET_OUT_OF_RANGE for a consumer without a rack, which treats this follower as the leader and would
+        reset its position. In Kafka such a consumer resets; the same happens here with a deposed leader that is not
+        informed yet.
         """
         if error is not Error.OFFSET_OUT_OF_RANGE or self.rack or self.replica is not None:
             return error
@@ -455,7 +454,10 @@ class DelayedFetch:
         return await self._response_in_slices(checked, turn)
 
     async def _response_in_slices(self, results: list[FetchResult], turn: TimeSlice) -> FetchResponse:
-        """Empties `results`: the caller that frees the response releases the last references."""
+        """Return the response.
+
+        Empties `results`, so that the caller that frees the response releases the last references.
+        """
         topics: Topics = {}
         results.reverse()
         while results:

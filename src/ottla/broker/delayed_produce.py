@@ -67,7 +67,7 @@ class DelayedProduce:
         return self._context.responder
 
     def _watch(self, item: UnreplicatedBatch) -> None:
-        """Register with the partition. The batch may be replicated since the append."""
+        """Register with the partition, and check whether the batch has been replicated since the append."""
         if self._result_of(item) is Error.REQUEST_TIMED_OUT:
             item.partition.wait_for_replication(item.last_offset, self._waiting)
         else:
@@ -103,7 +103,7 @@ class DelayedProduce:
         return self._response
 
     def _result_of(self, item: UnreplicatedBatch) -> Error:
-        """The current result of a batch; REQUEST_TIMED_OUT: still undecided."""
+        """Return the current result of a batch; REQUEST_TIMED_OUT: still undecided."""
         partition = item.partition
         if partition.log.offline_reason is not None:
             return Error.KAFKA_STORAGE_ERROR
@@ -124,7 +124,7 @@ class DelayedProduce:
 def add_current_leader(
     answer: PartitionProduceResponse, topic: str, context: Context, leaders: set[int]
 ) -> PartitionProduceResponse:
-    """The same response; NOT_LEADER_OR_FOLLOWER also names the current leader (KIP-951)."""
+    """Return the response; with NOT_LEADER_OR_FOLLOWER it contains the current leader (KIP-951)."""
     if answer.error_code == Error.NOT_LEADER_OR_FOLLOWER and context.api_version >= PRODUCE_SINCE:
         leaders.add(set_current_leader_for_producer(answer, topic, context))
     return answer

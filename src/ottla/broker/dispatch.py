@@ -1,8 +1,8 @@
 """Dispatcher of requests: decodes a frame, calls the handler, and sends the response.
 
 Rules:
-1. On one connection only Produce and Fetch may overlap. Every other request starts after all earlier requests are
-   answered, and is answered before the next one starts, as in Kafka.
+1. On one connection only Produce and Fetch may overlap. Every other request starts after the responses to all earlier
+requests, and gets its response before the next one starts, as in Kafka.
 2. A malformed request closes the connection with one log line: no response is possible.
 3. A handler that raises closes its connection and nothing else.
 4. responder.py implements responding; handlers/table.py lists the APIs.
@@ -46,7 +46,7 @@ INTER_BROKER_API_KEYS: Final = frozenset({27})  # WriteTxnMarkers: clients never
 NOT_SAMPLED: Final = 0
 ITEMS_ON_LOOP_MAX: Final = 1_000  # array items of a request that is decoded on the loop
 PARTITIONS_ON_LOOP_MAX: Final = 250  # the same for items that are partitions to read or write
-LARGE_FRAME_BYTES: Final = 64 << 10  # a request of this size names thousands of items, unless it carries records
+LARGE_FRAME_BYTES: Final = 64 << 10  # a request of this size contains thousands of items, unless it contains records
 
 
 class ApiEntry:
@@ -83,8 +83,8 @@ class ApiEntry:
         return found
 
     def decode_on_loop(self, version: int, frame: memoryview, position: int) -> Any | None:
-        """The decoded request; None if it is long or malformed after its first hundreds of items. A worker decodes it
-        then.
+        """Return the decoded request; None if it is long or malformed after its first hundreds of items. A worker
+        decodes it then.
 
         Trailing bytes are ignored as in Kafka: librdkafka appends three bytes to Metadata v13.
         """
@@ -211,7 +211,7 @@ class Dispatcher:
             if meter.wants_probe:
                 connection.notify_when_sent(SendProbe(meter, now_ns))
 
-    # ---- refusals
+    # ---- rejections
 
     def _on_unsupported_version(self, served: ApiEntry, connection: Connection, header: RequestHeader) -> bool:
         """Close the connection, except for ApiVersions: its response lists the supported versions (KIP-511)."""
@@ -271,7 +271,7 @@ class Dispatcher:
             if served.offloads_encoding and is_long(answer):
                 answer = await run_in_worker(workers, encode_and_free, answer, context.api_version)
             return answer
-        finally:  # freeing a million objects takes time, too
+        finally:  # freeing a million objects also takes time
             freeing = self._loop.run_in_executor(workers, free_rows, held.pop() if held else None)
             freeing.add_done_callback(collector_pause.end)
 
@@ -286,5 +286,5 @@ class Dispatcher:
 
 
 def decode_offloaded(decoder: Decoder, frame: bytearray, position: int) -> list[Any]:
-    """In a worker thread: decode one request. The list lets the caller release the last reference."""
+    """Decode one request in a worker thread. The list lets the caller release the last reference."""
     return [decoder(memoryview(frame), position)[0]]

@@ -38,7 +38,7 @@ def get_partition(context: Context, asked: CachedPartition) -> Partition:
     if partition is None:
         raise broker.error_for_missing_partition(topic, asked.index)
     if not asked.topic and partition.topic_id != asked.topic_id:
-        raise KafkaError(Error.UNKNOWN_TOPIC_ID)  # it is being deleted for a new topic of the same name
+        raise KafkaError(Error.UNKNOWN_TOPIC_ID)  # the hosted partition belongs to a deleted topic with the same name
     return partition
 
 
@@ -50,10 +50,10 @@ def is_current_partition(asked: CachedPartition, partition: Partition) -> bool:
 
 
 def has_new_records(partitions: list[CachedPartition]) -> bool:
-    """Whether a partition that was read before has new records.
+    """Return whether a partition that was read before has new records.
 
     This fetch may have moved a high watermark, and a woken coordinator may have appended to another partition of this
-    fetch. Nothing would wake this fetch for those records.
+    fetch. Those records would not wake this fetch.
     """
     for asked in partitions:
         if asked.partition is not None and asked.partition.log.end_offset > asked.fetch_offset:
@@ -62,13 +62,16 @@ def has_new_records(partitions: list[CachedPartition]) -> bool:
 
 
 def partial_batch_bytes(asked: CachedPartition, partition: Partition, bytes_left: int, is_read_committed: bool) -> int:
-    """Bytes available to a consumer that are only a part of one batch. They count for `min_bytes`, as in Kafka."""
+    """Return the available bytes of a partial batch. They count towards `min_bytes`, as in Kafka."""
     end_offset = partition.last_stable_offset if is_read_committed else partition.high_watermark
     return bytes_left if asked.fetch_offset < end_offset else 0
 
 
 def require_replica(partition: Partition, leader_epoch: int, api_version: int) -> None:
-    """Consumers with a current version may read from any replica; older ones only from the leader."""
+    """Check that the client may read from this replica:
+
+    older consumers only read from the leader. Raises KafkaError.
+    """
     is_follower = partition.leader_id != partition.node_id and partition.replica_count > 1
     if is_follower and api_version >= FETCH_FROM_FOLLOWER_SINCE and not partition.is_deleted:
         partition.require_epoch(leader_epoch)
@@ -79,7 +82,7 @@ def require_replica(partition: Partition, leader_epoch: int, api_version: int) -
 def aborted_transactions(
     partition: Partition, asked: CachedPartition, file_range: FileRange | None
 ) -> list[AbortedTransaction]:
-    """The aborted transactions that a read_committed consumer must skip."""
+    """Return the aborted transactions that a read_committed consumer must skip."""
     if file_range is None:
         return []
     try:
@@ -93,7 +96,7 @@ def aborted_transactions(
 
 
 def unprepared_ranges(asked: CachedPartition, data: PartitionData) -> list[UnpreparedRange]:
-    """The ranges of this partition that must be read or checked before they are sent."""
+    """Return the ranges of this partition that must be read or checked before they are sent."""
     records = data.records
     if not isinstance(records, FileRange) or asked.partition is None:
         return []
@@ -101,7 +104,7 @@ def unprepared_ranges(asked: CachedPartition, data: PartitionData) -> list[Unpre
 
 
 def prepare_range(file_range: FileRange, log: Log) -> None:
-    """In a worker thread: read the range into the page cache, and check it if this process did not write it."""
+    """Read the range into the page cache in a worker thread, and check it if this process did not write it."""
     if needs_check(file_range):
         log.check_range(file_range)
     else:
@@ -120,7 +123,7 @@ def data_or_error(asked: CachedPartition, data: PartitionData, failure: object) 
 
 
 def error_for_damaged_batch(asked: CachedPartition, error: Error) -> Error:
-    """The error for a damaged stored batch: if other replicas have the batch, one of them becomes leader."""
+    """Return the error for a damaged stored batch: if other replicas have the batch, one of them becomes leader."""
     partition = asked.partition
     if error is not Error.CORRUPT_MESSAGE or partition is None:
         return error
@@ -148,7 +151,7 @@ def release_ranges(results: list[FetchResult]) -> None:
 
 
 async def release_ranges_in_slices(results: list[FetchResult], turn: TimeSlice) -> None:
-    """Empties `results`, which are not freed all at once either."""
+    """Release the ranges in slices. Empties `results`, which are also freed in slices."""
     while results:
         release_ranges([results.pop()])
         if turn.is_used_up:

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once; later fetches and responses carry only changes.
+"""Fetch sessions (KIP-227): a consumer sends its partitions once; later fetches and responses carry only changes.
 
 Rules:
 1. All decisions about sessions are in this module; no socket, no clock: time is an argument.
@@ -37,11 +37,11 @@ class CachedPartition:
         self.fetch_offset = 0
         self.max_bytes = 0
         self.leader_epoch = -1
-        self.last_fetched_epoch = -1  # this and the next are of followers only
+        self.last_fetched_epoch = -1  # this and the next field are used for followers only
         self.log_start_offset = -1
         self.partition: Partition | None = None  # cached after the first lookup, and looked up again when it is closed
-        self.authorized_client: ClientInfo | None = None  # the client that may read it, according to the …
-        self.authorized_generation = -1  # … generation of the ACLs that granted it
+        self.authorized_client: ClientInfo | None = None  # the client that may read it, and
+        self.authorized_generation = -1  # the generation of the ACLs that granted access
         self.sent_high_watermark = UNKNOWN
         self.sent_log_start_offset = UNKNOWN
 
@@ -121,7 +121,7 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchSession:
-        """The session of an incremental fetch, before it is updated."""
+        """Return the session of an incremental fetch, before it is updated."""
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(Error.FETCH_SESSION_ID_NOT_FOUND)
@@ -140,7 +140,9 @@ class FetchSessionCache:
         return is_empty
 
     def start(self, uses_topic_ids: bool, size: int, now_ms: int, is_privileged: bool = False) -> FetchSession | None:
-        """A new, empty session for so many partitions; None if there are none, or no slot. Followers always get one."""
+        """Return a new, empty session for this number of partitions, or None without partitions or a free slot.
+        Followers always get one.
+        """
         if not size or not (self._has_slot(size, now_ms) or is_privileged):
             return None
         session = FetchSession(self._take_id(), uses_topic_ids, now_ms, is_privileged)

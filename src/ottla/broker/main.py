@@ -1,7 +1,7 @@
 """Composition root of the broker process: builds one broker, runs it and stops it.
 
 Start order: bind addresses, lock log directories, open the metadata store, open logs (logs that need recovery are
-opened by worker threads in the background), then accept connections. Stop runs in the reverse order and answers
+opened by worker threads in the background), then accept connections. Stop runs in the reverse order and completes
 accepted requests first.
 """
 
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DRAIN_TIMEOUT_SECONDS = 10.0
-THREAD_SWITCH_INTERVAL_SECONDS = 0.001  # a computing worker thread delays the loop so long; 5 ms is noticeable
+THREAD_SWITCH_INTERVAL_SECONDS = 0.001  # a computing worker thread may delay the loop for this time; 5 ms is noticeable
 START_SECONDS_UNLIMITED = 1e9
 
 DRAIN_CHECK_SECONDS: Final = 0.1
@@ -113,7 +113,7 @@ class BrokerComponents(NamedTuple):
     audit: AuditWriter
 
     def observed(self, connections: SocketServer, poller: Poller) -> BrokerMetricsSources:
-        """The objects that the broker's metrics read."""
+        """Return the objects that the broker's metrics read."""
         parts = self.services
         return BrokerMetricsSources(
             parts.node,
@@ -184,7 +184,7 @@ def build_components(
 
 
 class BrokerFailedError(Exception):
-    """Why a running broker stops by itself, in one line."""
+    """The reason why a running broker stops by itself, in one line."""
 
 
 def run_broker(settings: BrokerSettings) -> int:
@@ -295,7 +295,7 @@ class Broker:
             raise StartError(message) from None
 
     def _open_connections(self, parts: BrokerServices, dispatcher: Dispatcher) -> SocketServer:
-        """Every connection passes TLS and the login that its listener requires."""
+        """Return the server; every connection passes TLS and the login that its listener requires."""
         limits = connection_limits(self._file_settings)
         tls = self._tls.listeners if self._tls is not None else {}
         receiver = ReceiverThread(asyncio.get_running_loop(), self._poller)
@@ -416,7 +416,7 @@ class Broker:
         )
 
     async def _begin_stop(self, parts: BrokerServices, listeners: list[Acceptor]) -> None:
-        """Move leaderships away, then accept no new connections."""
+        """Transfer leadership to other brokers, then accept no new connections."""
         notify_systemd("STOPPING=1")
         if self._cluster is not None:
             await self._cluster.run_controlled_shutdown()
@@ -430,7 +430,7 @@ class Broker:
         parts.log_dir_moves.stop()
 
     async def _finish_stop(self, parts: BrokerServices, connections: SocketServer) -> None:
-        """Close after all requests are answered: send the remaining replies and leave the cluster."""
+        """Complete all requests, send the remaining responses and leave the cluster."""
         if self._cluster is not None:
             await self._cluster.stop()
             await parts.checkpoints.write_high_watermarks()  # a restart knows the committed offsets
@@ -442,7 +442,7 @@ class Broker:
             await parts.controller.close()
 
     def _fail(self, reason: str) -> None:
-        """Stop now without a clean shutdown: the next start recovers the logs."""
+        """Stop at once without a clean shutdown; the next start recovers the logs."""
         self._failure = reason
         self._stopping.set()
 
@@ -455,7 +455,7 @@ class Broker:
         loop.add_signal_handler(signal.SIGUSR1, self._print_loop_report)
 
     def _print_loop_report(self) -> None:
-        """SIGUSR1: one line of JSON about the event loop, for benchmarks and diagnosis."""
+        """Print one line of JSON about the event loop, for benchmarks and diagnosis (SIGUSR1)."""
         print(json.dumps(loop_report(self._poller)), file=sys.stderr, flush=True)
 
     def _loop_report(self) -> str:
@@ -463,9 +463,7 @@ class Broker:
 
 
 async def wait_for_security_changes(parts: BrokerServices) -> None:
-    """Wait until passwords and certificates that were changed at run time are in force: clients must not log in with
-    old ones.
-    """
+    """Wait until changed passwords and certificates are in effect, so that old ones are rejected."""
     if parts.security_changes is not None:
         await parts.security_changes.wait_until_applied()
 
@@ -495,7 +493,7 @@ async def open_monitor(observed: BrokerMetricsSources) -> MetricsEndpoint | None
 
 
 def advertised_endpoints(settings: BrokerSettings, listeners: list[Acceptor]) -> dict[str, Endpoint]:
-    """The endpoints for clients; port 0 (any free port) is replaced by the bound port."""
+    """Return the endpoints for clients; port 0 (any free port) is replaced by the bound port."""
     ports = {listener.name: listener.port for listener in listeners}
     return {
         advertised.name: Endpoint(
@@ -506,9 +504,8 @@ def advertised_endpoints(settings: BrokerSettings, listeners: list[Acceptor]) ->
 
 
 async def drain_before_stop(counters: BrokerCounters) -> None:
-    """Serve until no request has come for a moment, so that clients learn the new leaders.
-
-    librdkafka reconnects with growing pauses of up to ten seconds, and keeps them when the broker is back.
+    """Serve until no request has arrived for a moment, so that clients learn the new leaders. librdkafka reconnects
+    with growing pauses of up to ten seconds, even after the broker has returned.
     """
     asked = -1
     for _ in range(round(DRAIN_BEFORE_STOP_SECONDS_MAX / DRAIN_CHECK_SECONDS)):

@@ -1,7 +1,7 @@
 """Cache of encoded topics for Metadata responses: a client that requests ten thousand partitions gets copies.
 
 The bytes of a topic depend on the version, on the client's listener (a leader without this listener is unreachable) and
-on the live brokers. They are encoded at the first request and dropped with the image.
+on the live brokers. They are encoded at the first request and cached as long as the image.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MetadataCache:
     def encode_topics(
         self, image: MetadataImage, listener: str, version: int, topics: Iterable[TopicImage]
     ) -> list[bytes]:
-        """The encoded topics of this image, in the given order."""
+        """Return the encoded topics of this image, in the given order."""
         self._drop_changed(image)
         kept = self._encoded.get((version, listener))
         if kept is None:
@@ -81,7 +81,7 @@ class EncodedTopics:
         self._halves: dict[PartitionImage, tuple[bytes, bytes]] = {}
 
     def encode(self, topic: TopicImage) -> bytes:
-        """Partitions that differ only in their index are encoded once."""
+        """Return the encoded topic; partitions that differ only in their index are encoded once."""
         halves = self._halves
         rows = []
         for index, partition in enumerate(topic.partitions):
@@ -94,7 +94,7 @@ class EncodedTopics:
         return data
 
     def _encode_halves(self, partition: PartitionImage) -> tuple[bytes, bytes]:
-        """The bytes before and after the index of a partition."""
+        """Return the bytes before and after the index of a partition."""
         if len(self._halves) >= HALVES_MAX:
             self._halves.clear()
         row = describe_partition(self._brokers, self._listener, self._version, 0, partition)
@@ -129,7 +129,10 @@ def describe_partition(
 
 
 def missing_topic_error(image: MetadataImage, name: str) -> Error:
-    """Why a topic is missing. A topic whose node cannot be read exists: clients retry, and auto-creation skips it."""
+    """Return the error of a missing topic.
+
+    A topic with an unreadable node exists: clients retry, and auto-creation skips it.
+    """
     if tree.topic_path(name) in image.damaged:
         return Error.LEADER_NOT_AVAILABLE
     return Error.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else Error.INVALID_TOPIC_EXCEPTION
@@ -148,17 +151,15 @@ def reachable_leader(
 
 
 def reachable_controller(image: MetadataImage, cluster: ClusterMembership | None) -> int:
-    """The controller; -1 while the next one is unknown or ZooKeeper is unreachable."""
+    """Return the controller; -1 while the next one is unknown or ZooKeeper is unreachable."""
     if cluster is not None and not cluster.has_session():
         return NO_CONTROLLER
     return image.controller_id if image.controller_id in image.brokers else NO_CONTROLLER
 
 
 def offline_replicas(brokers: Mapping[int, BrokerImage], listener: str, partition: PartitionImage) -> list[int]:
-    """Replicas on brokers that are down or lack this listener.
-
-    Without a leader also in-sync replicas: only a failed log directory keeps an in-sync replica on a live broker from
-    leading.
+    """Return the replicas on brokers that are down or lack this listener. Without a leader this includes in-sync
+    replicas: only a failed log directory prevents an in-sync replica on a live broker from leading.
     """
     without_leader = partition.isr if partition.leader == NO_LEADER else ()
     return [
@@ -169,7 +170,10 @@ def offline_replicas(brokers: Mapping[int, BrokerImage], listener: str, partitio
 
 
 def reachable_isr(brokers: Mapping[int, BrokerImage], listener: str, partition: PartitionImage) -> list[int]:
-    """As in Kafka: an offline replica stays eligible to lead but is not shown as in sync."""
+    """Return the ISR without offline replicas.
+
+    As in Kafka, these stay eligible to lead but are not shown as in sync.
+    """
     if partition.leader != NO_LEADER:
         return list(partition.isr)
     offline = offline_replicas(brokers, listener, partition)
@@ -180,20 +184,20 @@ def reachable_isr(brokers: Mapping[int, BrokerImage], listener: str, partition: 
 
 
 def encode_response(response: MetadataResponse, topics: list[bytes], version: int) -> EncodedBody:
-    """A response whose own topics are followed by encoded topics."""
+    """Return a response whose own topics are followed by encoded topics."""
     own = [encode_topic(topic, version) for topic in response.topics]
     response.topics = []
     return EncodedBody(insert_rows(encode(response, version), own + topics, response_tail_bytes(version), version))
 
 
 def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
-    """The bytes of one topic inside a response: the difference between a response with and without it."""
+    """Return the bytes of one topic inside a response: the difference between a response with and without it."""
     with_it = encode(MetadataResponse(topics=[topic]), version)
     return added_bytes(empty_response(version), with_it, response_tail_bytes(version))
 
 
 def encode_partition(partition: MetadataResponsePartition, version: int) -> bytes:
-    """The bytes of one partition inside a topic."""
+    """Return the bytes of one partition inside a topic."""
     with_it = encode_topic(MetadataResponseTopic(name="", partitions=[partition]), version)
     return added_bytes(empty_topic(version), with_it, topic_tail_bytes(version))
 
@@ -209,28 +213,26 @@ def empty_response(version: int) -> bytes:
 
 
 def added_bytes(without: bytes | bytearray, with_one: bytes | bytearray, tail: int) -> bytes:
-    """The bytes that the first element of an array adds before the last `tail` bytes."""
+    """Return the bytes that the first element of an array adds before the last `tail` bytes."""
     return bytes(with_one[len(without) - tail : len(with_one) - tail])
 
 
 def insert_rows(body: bytes | bytearray, rows: list[bytes], tail: int, version: int) -> bytes:
-    """Fill the empty array before the last `tail` bytes."""
+    """Return the message with these rows in the empty array before the last `tail` bytes."""
     end = len(body) - tail
     count_at = end - len(encode_count(0, version))
     return b"".join((body[:count_at], encode_count(len(rows), version), *rows, body[end:]))
 
 
 def response_tail_bytes(version: int) -> int:
-    """Bytes after the topics: the cluster's authorized operations (v8-10), an error (v13), the tags of flexible
-    versions.
-    """
+    """Return the number of bytes after the topics: authorized operations (v8-10), an error (v13), tags."""
     operations = 4 if 8 <= version <= 10 else 0
     error = 2 if version >= 13 else 0
     return operations + error + (1 if version >= METADATA.flexible_since else 0)
 
 
 def topic_tail_bytes(version: int) -> int:
-    """Bytes after the partitions of a topic: its authorized operations (v8), the tags of flexible versions."""
+    """Return the number of bytes after the partitions of a topic: its authorized operations (v8), tags."""
     return (4 if version >= 8 else 0) + (1 if version >= METADATA.flexible_since else 0)
 
 

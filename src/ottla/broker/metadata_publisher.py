@@ -74,7 +74,7 @@ class BrokerMetadataPublisher:
         self._steps: deque[Steps] = deque()
         self._worker: asyncio.Task[None] | None = None
         self.recorder: MetadataTransactionRecorder | None = (
-            None  # None: in a cluster the store is never lost with a directory
+            None  # None: in a cluster the store is not in a log directory
         )
         self.failed: set[tuple[str, int]] = set()  # partitions that could not be created on disk
         self.without_space: set[TopicPartition] = set()  # those of them for which the disk was full
@@ -99,7 +99,7 @@ class BrokerMetadataPublisher:
     async def wait_until_applied(self, timeout_ms: int | None = None) -> None:
         """Wait until every image so far has taken effect.
 
-        Requests pass their time-out: they must be answered although a disk hangs. The change itself is committed.
+        Requests exceed their timeout: they must get a response although a disk hangs. The change itself is committed.
         """
         if self._worker is not None:
             seconds = None if timeout_ms is None else max(timeout_ms, WAIT_MS_MIN) / 1000
@@ -111,12 +111,14 @@ class BrokerMetadataPublisher:
             await self.recorder.wait_until_recorded()
 
     def schedule_open(self, name: TopicPartition) -> None:
-        """A directory that blocked this partition is gone: create the partition if the metadata still want it here."""
+        """Create a partition after the removal of a directory that blocked it, if the metadata still assign it to this
+        broker.
+        """
         self._steps.append(self._open_all([name]))
         self._continue()
 
     async def retry(self) -> None:
-        """Disk space is available again: create the partitions that failed."""
+        """Create the failed partitions, because disk space is available again."""
         names, self.without_space = self.without_space, set()
         if names:
             self._steps.append(self._open_all(sorted(names)))
@@ -126,7 +128,7 @@ class BrokerMetadataPublisher:
     # ---- slices
 
     def _continue(self) -> None:
-        """Run at once as far as no disk is needed and time allows; then continue in a task."""
+        """Run until disk work is needed or the time slice is over; then continue in a task."""
         if self._worker is None:
             disk_work = self._run_slice()
             if self._steps:
@@ -199,7 +201,7 @@ class BrokerMetadataPublisher:
 
     def _apply(self, old: MetadataImage, new: MetadataImage, names: Collection[str]) -> Steps:
         for name in sorted(names) if len(names) <= SORTED_TOPICS_MAX else names:
-            yield None  # also for a hundred thousand topics without replicas here
+            yield None  # even for a hundred thousand topics without replicas here
             before, after = old.topics.get(name), new.topics.get(name)
             is_replaced = before is not None and (after is None or after.topic_id != before.topic_id)
             outdated = range(len(before.partitions)) if before is not None and is_replaced else ()
@@ -209,7 +211,7 @@ class BrokerMetadataPublisher:
         """Close the `outdated` partitions, which are those of a deleted topic, and apply the image to the others."""
         topic = image.topics.get(name)
         if topic is None and tree.topic_path(name) in image.damaged:
-            return  # its node cannot be read, but it was not deleted
+            return  # the topic's node cannot be read, but the topic was not deleted
         try:
             if outdated:
                 yield from self._close_deleted(name, outdated)
@@ -227,7 +229,7 @@ class BrokerMetadataPublisher:
             self._retry_later(name)
 
     def _reconfigure(self, image: MetadataImage) -> Steps:
-        """The broker's defaults changed: they are part of every topic's settings."""
+        """Apply changed defaults of the broker, which are part of every topic's settings."""
         for partition in list(self._replicas.partitions.values()):
             topic = partition.name.topic
             try:
@@ -251,7 +253,7 @@ class BrokerMetadataPublisher:
         yield from rename_all(doomed)
 
     def _close_reassigned(self, topic: TopicImage) -> Steps:
-        """Close replicas that now belong to other brokers, which have all of their records."""
+        """Close replicas that were reassigned to other brokers, which have all of their records."""
         leaving = [
             index
             for index, state in enumerate(topic.partitions)
@@ -264,7 +266,7 @@ class BrokerMetadataPublisher:
             yield from self._close_deleted(topic.name, leaving)
 
     def _open_all(self, names: list[TopicPartition]) -> Steps:
-        """Open partitions as the metadata want them when the step runs."""
+        """Open partitions according to the metadata at the time of the step."""
         wanted: list[HostedPartition] = []
         for name in names:
             state = self._image.partition(*name)
@@ -293,7 +295,7 @@ class BrokerMetadataPublisher:
         yield from self._create(missing)
 
     def _create(self, missing: list[HostedPartition]) -> Steps:
-        """Create all of them; if a log directory fails meanwhile, the other directories take its partitions."""
+        """Create all partitions; those of a log directory that fails meanwhile are created in the others."""
         while missing:
             begun: list[tuple[HostedPartition, LogCreation]] = []
             for each in missing:
@@ -313,7 +315,7 @@ class BrokerMetadataPublisher:
             self.recorder.record(log_dir)
 
     def _finish(self, each: HostedPartition, new: LogCreation) -> bool:
-        """Whether the creation has a final result."""
+        """Return whether the creation has a final result."""
         try:
             log = self._replicas.log_dirs.finish_create(new)
         except OSError as error:
@@ -348,13 +350,13 @@ def rename_all(deletions: list[PendingDirDelete]) -> Steps:
 
 
 def run_all(jobs: Iterable[LogCreation | PendingDirDelete]) -> None:
-    """In a worker thread: run all jobs."""
+    """Run all jobs in a worker thread."""
     for job in jobs:
         job.run()
 
 
 def role_of(state: PartitionImage) -> PartitionState:
-    """The role of a partition's replicas, from the image."""
+    """Return the role of a partition's replicas, from the image."""
     return PartitionState(
         leader=state.leader,
         leader_epoch=state.leader_epoch,

@@ -27,7 +27,7 @@ class Node:
 
     @property
     def settings(self) -> BrokerSettings:
-        """The settings in force now."""
+        """The current settings."""
         return self.dynamic_config.broker
 
     @property

@@ -31,7 +31,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SLICE_SECONDS: Final = 0.003
-CHUNK_ROWS: Final = 100  # rows that can be decided, written and remembered in one slice
+CHUNK_ROWS: Final = 100  # rows that can be decided, written and stored in one slice
 
 THREADS_MAX: Final = 256  # upper limit for any setting: each thread costs memory
 
@@ -144,7 +144,7 @@ def _finish(future: Future[Any], work: Callable[[], Any]) -> None:
 
 
 def _count_of_local() -> int:
-    """What getrefcount() returns for an object that only a local variable holds: 2, and 1 since Python 3.14."""
+    """Return what getrefcount() reports for an object that only a local variable holds: 2, and 1 since Python 3.14."""
     local: list[None] = []
     return getrefcount(local)
 
@@ -177,7 +177,7 @@ def encode_and_free(response: Any, version: int) -> EncodedBody:
 
 
 def is_long(message: Any) -> bool:
-    """Whether the message has more than LONG_ITEMS array items. Stops counting there."""
+    """Return whether the message has more than LONG_ITEMS array items. Stops counting there."""
     return not isinstance(message, EncodedBody) and _count_down_items(message, LONG_MESSAGE_ITEMS) < 0
 
 
@@ -218,6 +218,6 @@ def array_fields(message: Any) -> tuple[tuple[str, bool], ...]:
 
 @cache
 def _array_fields(cls: type) -> tuple[tuple[str, bool], ...]:
-    """The array fields of a message type, and whether their items are structs."""
+    """Return the array fields of a message type, and whether their items are structs."""
     kinds: dict[str, Type] = types_of(cls) if hasattr(cls, "__wire__") else {}
     return tuple((name, kind.array_item.kind == "struct") for name, kind in kinds.items() if kind.kind == "array")

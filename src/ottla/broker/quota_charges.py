@@ -31,7 +31,8 @@ RATE_KEYS: Final = (PRODUCER_BYTES, PRODUCER_MESSAGES, CONSUMER_BYTES, CONSUMER_
 class ControllerMutationQuota:
     """The partition changes of one request under `controller_mutation_rate`.
 
-    Newer request versions are refused above the quota. Older versions do not know that error and are only throttled.
+    Above the quota, newer request versions get an error. Older versions do not support that error and are only
+    throttled.
     """
 
     def __init__(self, gate: ClientQuotaManager, context: Context, share: QuotaMeter, is_strict: bool) -> None:
@@ -53,7 +54,7 @@ class ControllerMutationQuota:
 
 
 class FetchCharge:
-    """What one fetch is charged: the quota of its client and those of its topics.
+    """The charges of one fetch: the quota of its client and those of its topics.
 
     Records are counted if a quota covers them; records above it stay for the next fetch.
     """
@@ -69,7 +70,10 @@ class FetchCharge:
         self._withheld_ms = 0
 
     def bytes_left(self, partition: Partition, quota: TopicQuota, bytes_left: int) -> int:
-        """How much may be read from a partition of a topic with a quota; WITHHELD: nothing now."""
+        """Return the number of bytes that may be read from a partition of a topic with a quota; WITHHELD:
+
+        nothing now.
+        """
         size, _, wait_ms = self._quotas.topic_fetch_allowance(self._context, partition, quota)
         if wait_ms > 0:
             self._withheld_ms = max(self._withheld_ms, wait_ms)

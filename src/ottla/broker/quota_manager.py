@@ -2,14 +2,14 @@
 ClientQuotaManager).
 
 Rules:
-1. KIP-219: a client over its quota is answered at once with throttle_time_ms. The broker reads nothing from its
-   connection for that time, whether the client waits or not. A produce on another connection of the same share starts
+1. KIP-219: a client over its quota gets its response at once, with throttle_time_ms. The broker reads nothing from its
+   connection for that time, even if the client does not wait. A produce on another connection of the same share starts
    only afterwards: a thousand connections get no more than one.
 2. A fetch of a share over its quota gets an empty response. A fetch that exceeds the quota gets its records, and the
    client is throttled.
 3. Requests of followers and other inter-broker requests are never charged.
 4. When a rule changes, clients that it throttles continue at once.
-5. Each share that throttles a client logs that once a minute, with its rule.
+5. Each share that throttles a client logs that once per minute, with its rule.
 6. `ottla.quota.mode=observe` charges all clients and throttles none.
 7. Without any rule a request costs one check of `is_on`.
 """
@@ -134,7 +134,7 @@ class ClientQuotaManager:
         return self._clock.monotonic_ms()
 
     def stop(self) -> None:
-        """The broker is about to stop: answer all throttled requests now."""
+        """Complete all throttled requests now, before the broker stops."""
         self.is_on = False
         for connection in self.connections:
             end_throttle(connection)
@@ -155,7 +155,7 @@ class ClientQuotaManager:
     # ---- connections
 
     def connection_delay_seconds(self, host: str, listener_name: str) -> float:
-        """How long a new connection waits until it is refused; 0.0: it is accepted."""
+        """Return the delay before a new connection is closed; 0.0: it is accepted."""
         if not self.is_on or listener_name == self.inter_broker_listener:
             return 0.0
         now_ms = self._clock.monotonic_ms()
@@ -185,7 +185,7 @@ class ClientQuotaManager:
         return 0.0
 
     def _is_inter_broker(self, context: Context) -> bool:
-        """Whether only brokers send this request: a request quota would delay transactions of other clients."""
+        """Return whether only brokers send this request. A quota on these would delay transactions of other clients."""
         is_verifying = context.api_key == ADD_PARTITIONS_TO_TXN and context.api_version >= BROKERS_VERIFY_SINCE
         return is_verifying or context.client.listener_name == self.inter_broker_listener
 
@@ -200,7 +200,7 @@ class ClientQuotaManager:
     # ---- topic mutations
 
     def controller_mutations(self, context: Context, strict_since: int) -> ControllerMutationQuota | None:
-        """The quota of a request that changes topics; None: unlimited."""
+        """Return the quota of a request that changes topics; None: unlimited."""
         if not self.is_on:
             return None
         share = self.client_shares(context.client, context.client_id).mutations
@@ -213,7 +213,7 @@ class ClientQuotaManager:
     # ---- produce
 
     def _produce_delay_seconds(self, client: ClientInfo, share: QuotaMeter) -> float:
-        """How long a produce is delayed because other connections used up its share."""
+        """Return how long a produce is delayed because other connections used up its share."""
         now_ms = self._clock.monotonic_ms()
         wait_ms = share.meter.throttle_time_ms(now_ms)
         if wait_ms <= 0 or self.is_observing or self._rejects(share):
@@ -223,7 +223,7 @@ class ClientQuotaManager:
         return wait_ms / 1000
 
     def check_append(self, partition: Partition, quota: TopicQuota | None) -> None:
-        """Raises KafkaError(POLICY_VIOLATION) for a batch that a quota refuses. The batch is not stored."""
+        """Check the quotas before a batch is appended. Raises KafkaError(POLICY_VIOLATION)."""
         if self.is_observing or not (self._rejects_produce or (quota is not None and quota.is_rejecting)):
             return
         now_ms = self._clock.monotonic_ms()
@@ -271,14 +271,14 @@ class ClientQuotaManager:
                 self._throttle(context, share, wait_ms, now_ms)
 
     def _rejects(self, share: QuotaMeter) -> bool:
-        """Whether a produce over this share is refused instead of throttled."""
+        """Return whether a produce over this share is rejected instead of throttled."""
         is_total = share.rule.key in (PRODUCER_BYTES, PRODUCER_MESSAGES) and share.rule.entity.kinds == ("broker",)
         return is_total and self._rejects_produce
 
     # ---- fetch
 
     def is_fetch_throttled(self, context: Context) -> bool:
-        """Whether a consumer's fetch gets no records because its share is used up."""
+        """Return whether a consumer's fetch gets no records because its share is used up."""
         shares = self.client_shares(context.client, context.client_id)
         if self.is_observing or not (shares.fetch_bytes or shares.fetch_messages):
             return False
@@ -292,7 +292,10 @@ class ClientQuotaManager:
         return is_over
 
     def fetch_bytes_left(self, context: Context) -> int:
-        """Bytes that a consumer's fetch may return: the rest of its share, but at least one window's amount."""
+        """Return the bytes that a consumer's fetch may return:
+
+        the rest of its share, but at least one window's amount.
+        """
         if self.is_observing:
             return MANY_BYTES
         shares = self.client_shares(context.client, context.client_id)
@@ -301,7 +304,7 @@ class ClientQuotaManager:
         return int(min([most, *(share.meter.left(now_ms) for share in shares.fetch_bytes)]))
 
     def fetch_messages_left(self, context: Context) -> float | None:
-        """The same for records; None if records are not counted."""
+        """Return the number of records that a consumer's fetch may return; None if records are not counted."""
         shares = self.client_shares(context.client, context.client_id).fetch_messages
         now_ms = self._clock.monotonic_ms()
         return min(share.meter.left(now_ms) for share in shares) if shares else None
@@ -316,7 +319,7 @@ class ClientQuotaManager:
     def topic_fetch_allowance(
         self, context: Context, partition: Partition, quota: TopicQuota
     ) -> tuple[int, float | None, int]:
-        """Bytes and records (None: not counted) that a fetch may read from a partition, and how long it gets none."""
+        """Return the bytes and records (None: not counted) that a fetch may read from a partition, and its delay."""
         topic = self._topic_shares.get(partition, quota)
         now_ms = self._clock.monotonic_ms()
         shares = (*topic.fetch_bytes, *topic.fetch_messages)
@@ -381,12 +384,12 @@ def end_throttle(connection: Connection) -> None:
 
 
 def describe_rule(rule: Rule) -> str:
-    """The rule as users configure it: key, value and entity."""
+    """Return the rule as users configure it: key, value and entity."""
     return f"{rule.key}={rule.bound:.12g} of {rule.entity}"
 
 
 def describe_clients(rule: Rule) -> str:
-    """The clients that share the rule."""
+    """Return the clients that share the rule."""
     who = [f"user {rule.user}"] if rule.user else []
     who += [f"client id {rule.client_id}"] if rule.client_id else []
     return " with ".join(who) or str(rule.entity)

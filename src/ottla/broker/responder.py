@@ -1,14 +1,14 @@
 """Responder: completes one request. Compiled with mypyc where possible.
 
 Rules:
-1. The dispatcher creates one responder for each request. It answers once, ends without a response (acks=0), or fails,
+1. The dispatcher creates one responder for each request. It sends one response, ends without one (acks=0), or fails,
    which closes the connection: the client cannot be notified otherwise.
-2. A handler returns its response; or a coroutine, which is awaited here; or this responder, after answering it or after
-   defer(), which reserves the position of the reply among the replies of the connection. Repeated calls have no effect.
-3. A responder that is garbage collected unanswered closes its connection and logs that. A handler that loses a request
-   can therefore never leave a client waiting.
+2. A handler returns its response; or a coroutine, which is awaited here; or this responder, after answer() or defer(),
+which reserves the position of the response on the connection. Repeated calls have no effect.
+3. A responder that is garbage collected without a response closes its connection and logs that, so that no client waits
+for a lost request.
 4. Only the dispatcher and the responder touch the connection. Waiting requests are cancelled when their client
-   disconnects; later answers are dropped.
+   disconnects; later responses are discarded.
 5. Answering never raises: a response that cannot be encoded closes the client's connection.
 """
 
@@ -43,7 +43,7 @@ class RequestType:
     def __init__(self, key: int, name: str, overlaps: bool, meter: RequestMeter, counters: BrokerCounters) -> None:
         self.key = key
         self.name = name
-        self.overlaps = overlaps  # with others on its connection; its handler counts its errors itself
+        self.overlaps = overlaps  # may overlap with others on its connection; its handler counts its errors itself
         self.meter = meter
         self.counters = counters
         self.running_tasks: set[asyncio.Task[None]] = set()  # handlers that await something
@@ -65,7 +65,7 @@ class Responder:
         self._running_coroutines = 0  # running coroutines; one may start another
         self.is_done = False
         self.charge: RequestTimeCharge | None = None  # if the time of this request is charged to a quota
-        self.throttle_ms = 0  # sent with the response; then the connection is muted for so long
+        self.throttle_ms = 0  # sent with the response; then the connection is muted for this time
 
     # ---- deferred responses
 
@@ -84,7 +84,7 @@ class Responder:
         return self
 
     def defer_exclusive(self) -> Responder:
-        """Like defer(), and read no further request from this connection until allow_overlap()."""
+        """Defer, and read no further request from this connection until allow_overlap()."""
         self.defer()
         if self._pending_reply is not None:
             self._pending_reply.make_exclusive()
@@ -96,12 +96,12 @@ class Responder:
             self._pending_reply.release_exclusive()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Responder:
-        """Answer with the result of this coroutine; meanwhile no further request is read from this connection."""
+        """Respond with the result of this coroutine; meanwhile no further request is read from this connection."""
         self.defer_exclusive()
         return self.run_overlapping(work)
 
     def run_eagerly(self, work: Coroutine[Any, Any, Any]) -> Responder:
-        """Like run(), for coroutines that mostly need not wait: starts at once and needs no task if it finishes."""
+        """Run a coroutine that rarely waits: it starts at once, and needs no task if it finishes."""
         begun = run_eagerly(work)
         if isinstance(begun, CompletedTask):
             self.complete(begun.result)
@@ -109,7 +109,7 @@ class Responder:
         return self.run(begun)
 
     def run_overlapping(self, work: Coroutine[Any, Any, Any]) -> Responder:
-        """Like run(), while requests that may overlap with this one continue."""
+        """Run a coroutine while requests that may overlap with this one continue."""
         self.defer()
         self._running_coroutines += 1
         at_work = self._api.running_tasks
@@ -131,7 +131,7 @@ class Responder:
     # ---- the response
 
     def complete(self, answer: Any) -> None:
-        """Process the result of a handler: a response, or this responder, which is answered elsewhere."""
+        """Process the result of a handler: a response, or this responder, which is completed elsewhere."""
         if answer is not self:
             self.answer(answer)
 
@@ -201,7 +201,7 @@ class Responder:
         return self
 
     def fail(self, reason: CloseReason, detail: str) -> Responder:
-        """Close the connection: the client would understand no response."""
+        """Close the connection, because the client would not understand a response."""
         self.is_done = True
         self._connection.abandon(reason, detail)
         return self
@@ -232,7 +232,7 @@ class Responder:
         return list(self._connection.waiting_requests)
 
     def on_disconnect(self, name: str, callback: Callable[[], None]) -> None:
-        """Call `callback` when the connection closes, also long after this response; one callback per name."""
+        """Call `callback` when the connection closes, even long after this response; one callback per name."""
         self._connection.close_listeners[name] = callback
 
     def make_inner_responder(self, key: int, name: str, version: int, correlation_id: int) -> InnerResponder:
@@ -252,7 +252,7 @@ class Responder:
 
 
 class TokenResponder(Responder):
-    """For a bare SASL token without a request header (SaslHandshake v0): the reply has none, either."""
+    """For a bare SASL token without a request header (SaslHandshake v0): the reply also has none."""
 
     def answer_and_close(self, response: Any, reason: CloseReason, detail: str) -> None:  # noqa: ARG002 (no caller passes it)
         self.fail(reason, detail)
@@ -289,13 +289,13 @@ class InnerResponder(Responder):
         return self
 
     async def result_of(self, answer: Any) -> Any:
-        """The final result of the handler."""
+        """Return the final result of the handler."""
         if asyncio.iscoroutine(answer):
             answer = await answer
         return await self._answer if answer is self else answer
 
     def encode_reply(self, response: Any) -> bytes:
-        """The reply as the original client gets it, without the frame size."""
+        """Return the reply as the original client gets it, without the frame size."""
         if self.throttle_ms:
             set_throttle_time(response, self._api.key, self.version, self.throttle_ms)
         return bytes(self._encode(response)[4:])

@@ -45,5 +45,5 @@ class ServedApi(NamedTuple):
 
 
 def controller_api(key: int, handle: Handler, refuse: MakeErrorResponse) -> ServedApi:
-    """An API of the controller: other brokers forward it (KIP-590)."""
+    """Return an API of the controller: other brokers forward it (KIP-590)."""
     return ServedApi(key, handle, make_error_response=refuse, is_forwarded=True)

@@ -123,7 +123,7 @@ class BrokerServices:
 
     @property
     def must_check_leadership(self) -> bool:
-        """Whether other brokers may have taken over leaderships and coordinators of this broker."""
+        """Whether other brokers may have become leaders or coordinators of this broker's partitions."""
         return self._lifecycle is not None and self._lifecycle.is_registration_in_doubt()
 
     def election_state(self) -> tuple[BrokerAvailability, ElectionRules]:
@@ -139,7 +139,7 @@ class BrokerServices:
         return self._lifecycle is not None and self._lifecycle.restore_replica(name, path)
 
     def error_for_missing_partition(self, topic: str, index: int) -> KafkaError:
-        """The error for a partition that this broker does not serve (yet)."""
+        """Return the error for a partition that this broker does not serve (yet)."""
         if self.image.partition(topic, index) is None:
             return KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
         if (topic, index) in self.publisher.failed or (topic, index) in self.replicas.offline_partitions:

@@ -1,6 +1,6 @@
 """Startup of a broker: checks before anything is written, logging, file limits, broker id, and the ready notification.
 
-A failed check leaves no trace on disk.
+A failed check leaves no files on disk.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ PartitionName = tuple[str, int]
 
 
 class StartError(Exception):
-    """Why the broker does not start: one line with the cause and the remedy."""
+    """Why the broker does not start: one line with the cause and the fix."""
 
 
 def check_metadata_store(settings: BrokerSettings, log_dirs: LogDirs) -> None:
-    """Refuse to start without the store: all partitions would look like strays."""
+    """Check that the store exists: without it all partitions would look like strays. Raises StartError."""
     failure = log_dirs.dirs[0].offline_reason
     if failure is not None:
         raise StartError(f"{failure}. This directory, the first of log.dirs, holds the metadata store.")
@@ -97,7 +97,7 @@ def make_tls(settings: BrokerSettings, clock: Clock, workers: Workers) -> Broker
 
 
 def bind_addresses(settings: BrokerSettings) -> list[socket.socket]:
-    """Bind every address before anything is written: a port in use must leave no trace."""
+    """Bind every address before anything is written: a port in use must leave no files."""
     problem = socket_options_problem(link_options(settings))
     if problem is not None:
         raise StartError(f"{problem}.")
@@ -116,7 +116,7 @@ def bind_addresses(settings: BrokerSettings) -> list[socket.socket]:
 
 
 async def resolve_node_id(settings: BrokerSettings, clock: Clock) -> BrokerSettings:
-    """The settings with a broker id: the id in the log directories, otherwise a new one from ZooKeeper.
+    """Return the settings with a broker id: the id in the log directories, otherwise a new one from ZooKeeper.
 
     Raises LogDirError or StoreUnusableError if there is none.
     """
@@ -144,7 +144,7 @@ async def _generate_broker_id(settings: BrokerSettings, clock: Clock) -> int:
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit of open files as far as the hard limit allows; returns the limit in force.
+    """Raise the soft limit of open files as far as the hard limit allows; returns the resulting limit.
 
     A broker needs one file per active partition and per connection.
     """
@@ -171,7 +171,7 @@ def start_broker_logging(settings: BrokerSettings, environment: Mapping[str, str
 
 
 def log_options(settings: BrokerSettings, log4j_options: Log4jConfig) -> LogOptions:
-    """Logging options. The keys ottla.log.* take precedence over KAFKA_LOG4J_OPTS."""
+    """Return the logging options. The keys ottla.log.* take precedence over KAFKA_LOG4J_OPTS."""
     is_level_set = "ottla.log.level" in settings.explicit
     return LogOptions(
         folder=settings.ottla_log_dir or log4j_options.folder,
@@ -202,7 +202,7 @@ def check_stored_metadata(settings: BrokerSettings, log_dirs: LogDirs, store: Sq
             f"{path} holds a node that cannot be read: {damage}. Restore it from a backup."
         ) from damage
     if stored.cluster_id is not None and log_dirs.cluster_id not in (None, stored.cluster_id):
-        return  # the store of another cluster, which the start refuses
+        return  # the store of another cluster, which the start rejects
     problem = loss_problem(stored, folders)
     if problem is not None:
         if stored.cluster_id is None or settings.ottla_metadata_accepted_loss != loss_id(stored, folders):
@@ -233,7 +233,7 @@ def announce_ready(node: Node, listeners: list[Acceptor], replicas: ReplicaSet) 
     notify_systemd("READY=1")
     if settings.zookeeper_connect and has_notify_socket():
         tasks.spawn_restarting(lambda: report_when_in_sync(node, replicas), "reporting that replicas are in sync")
-    # A name server that does not answer must delay neither start nor stop: nothing waits for this thread.
+    # A name server that does not respond must delay neither start nor stop: no other thread waits for this one.
     tasks.start_thread(lambda: warn_about_addresses(settings), "addresses")
 
 
@@ -291,7 +291,7 @@ def warn_about_addresses(settings: BrokerSettings) -> None:
 
 
 def address_problem(host: str, bound_host: str) -> str | None:
-    """Why clients may not find an advertised host; None if no problem is known."""
+    """Return the reason why clients may not find an advertised host, or None."""
     if is_loopback(bound_host):
         return None  # only this machine can connect anyway
     try:

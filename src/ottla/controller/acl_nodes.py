@@ -2,7 +2,7 @@
 
 `/kafka-acl/Topic/orders` has the literal rules, `/kafka-acl-extended/prefixed/Topic/orders` the prefixed ones. Kafka's
 tools that write there create a notification below `/kafka-acl-changes` or `/kafka-acl-extended-changes`; brokers of
-ottla get the rules from their controller and need none. Names that are no valid path segment in ZooKeeper are stored
+ottla get the rules from their controller and need none. Names that are not valid path segments in ZooKeeper are stored
 below `/kafka-acl-escaped`. Kafka does not know that path, and cannot store such a rule at all.
 
 All functions are pure. A node that cannot be read denies all access (`DENY_ALL`).
@@ -67,7 +67,7 @@ def acl_path(pattern: ResourcePattern) -> str:
 
 
 def acl_pattern(path: str) -> ResourcePattern | None:
-    """The inverse of acl_path(); None for any other path."""
+    """Return the inverse of acl_path(); None for any other path."""
     if path.startswith(f"{ESCAPED_ROOT}/"):
         from urllib.parse import unquote  # noqa: PLC0415
 
@@ -96,7 +96,7 @@ def encode_acls(entries: Entries) -> bytes:
 
 
 def decode_acls(path: str, data: bytes) -> Entries:
-    """An empty node has no rules, as in Kafka; any other invalid content is damage."""
+    """Decode the rules of a node. An empty node has none, as in Kafka; any other invalid content is damage."""
     with tree.reading(path):
         if not data:
             return frozenset()
@@ -119,7 +119,7 @@ def decode_entry(row: Mapping[str, object]) -> AccessControlEntry:
 def load_acls(
     nodes: Mapping[str, Node], read: Callable[[str, Callable[[], Entries]], Entries | None]
 ) -> dict[ResourcePattern, Entries]:
-    """The rules in a tree of nodes; `read` records a damaged node and returns None for it."""
+    """Return the rules in a tree of nodes; `read` records a damaged node and returns None for it."""
     found: dict[ResourcePattern, Entries] = {}
     shared: dict[Entries, Entries] = {}  # many resources have equal rules
     for path, node in nodes.items():

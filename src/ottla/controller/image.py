@@ -22,7 +22,7 @@ MISSING_EPOCH: Final = -1  # the partition epoch of a partition that has no stat
 DAMAGED_EPOCH: Final = -2  # and of one whose state node cannot be read: it is not written until it is restored
 NO_FEATURES: Final[Mapping[str, tuple[int, int]]] = {}
 NO_TOPICS: Final[frozenset[str]] = frozenset()
-TRACKED_GENERATIONS_MAX: Final = 256  # the number of previous generations whose changed topics an image remembers
+TRACKED_GENERATIONS_MAX: Final = 256  # the number of previous generations whose changed topics an image keeps
 
 
 class Endpoint(NamedTuple):
@@ -181,11 +181,11 @@ class MetadataImage:
         return partition.leader if partition is not None else NO_LEADER
 
     def racks(self) -> dict[int, str | None]:
-        """The rack of each broker that is alive."""
+        """Return the rack of each broker that is alive."""
         return {broker.id: broker.rack for broker in self.brokers.values()}
 
     def count_partitions(self, names: Iterable[str | None]) -> int:
-        """The total number of partitions of these topics; unknown topics count as 0."""
+        """Return the total number of partitions of these topics; unknown topics count as 0."""
         found = (self.topics.get(name or "") for name in names)
         return sum(len(topic.partitions) for topic in found if topic is not None)
 
@@ -222,7 +222,7 @@ class MetadataImage:
         return new
 
     def without_leaderships_of(self, broker: int) -> MetadataImage:
-        """The same without a leader for the partitions that this broker leads and other brokers could lead."""
+        """Return the image without a leader for the partitions that this broker leads and other brokers could lead."""
         changed = [
             topic._replace(
                 partitions=tuple(
@@ -305,7 +305,7 @@ class MetadataImage:
         return self.recent_topics[0] if self.recent_topics else NO_TOPICS
 
     def changed_topics_since(self, old: MetadataImage) -> frozenset[str]:
-        """Names of the topics that were added, removed or changed (settings too) between two images."""
+        """Return the topics that were added, removed or changed, including their settings, between two images."""
         if self._is_direct_successor_of(old):
             return self.changed_topics
         generations = self.generation - old.generation if old is not self.origin else len(self.recent_topics)
@@ -315,7 +315,7 @@ class MetadataImage:
         return frozenset(name for name in names if self._differs(old, name))
 
     def changed_acls_since(self, old: MetadataImage) -> frozenset[ResourcePattern]:
-        """The resources whose ACLs differ between two images."""
+        """Return the resources whose ACLs differ between two images."""
         if old.acls is self.acls:
             return frozenset()
         if self._is_direct_successor_of(old):
@@ -324,7 +324,7 @@ class MetadataImage:
         return frozenset(changed.union(pattern for pattern in old.acls if pattern not in self.acls))
 
     def changed_users_since(self, old: MetadataImage) -> frozenset[str]:
-        """The users whose settings differ between two images."""
+        """Return the users whose settings differ between two images."""
         if old.user_configs is self.user_configs:
             return frozenset()
         if self._is_direct_successor_of(old):
@@ -332,7 +332,7 @@ class MetadataImage:
         return differing(old.user_configs, self.user_configs)
 
     def changed_quotas_since(self, old: MetadataImage) -> frozenset[str]:
-        """The same for paths of `quota_configs`."""
+        """Return the paths of `quota_configs` that differ between two images."""
         if old.quota_configs is self.quota_configs:
             return frozenset()
         if self._is_direct_successor_of(old):
@@ -340,7 +340,7 @@ class MetadataImage:
         return differing(old.quota_configs, self.quota_configs)
 
     def as_successor_of(self, old: MetadataImage) -> MetadataImage:
-        """The same image as a successor of `old`: it records the differences and shares all equal objects.
+        """Return the same image as a successor of `old`: it records the differences and shares all equal objects.
 
         Without this, every `changed_*_since(old)` would compare both images completely.
         """
@@ -357,7 +357,7 @@ class MetadataImage:
         return new
 
     def _is_direct_successor_of(self, old: MetadataImage) -> bool:
-        """Whether `changed_*` are the differences from this image."""
+        """Return whether `changed_*` are the differences from this image."""
         return old is self.predecessor or (old.lineage is self.lineage and old.generation == self.generation - 1)
 
     def _differs(self, old: MetadataImage, name: str) -> bool:
@@ -381,14 +381,14 @@ class MetadataImage:
         return new
 
 
-# ---- topic names that differ only in '.' and '_': they collide in metric names, so Kafka refuses the second one
+# ---- topic names that differ only in '.' and '_': they collide in metric names, so Kafka rejects the second one
 
 KnownCollisions = Mapping[str, tuple[str, ...]]
-CollisionChanges = dict[str, tuple[str, ...] | None]  # None: there is none any more
+CollisionChanges = dict[str, tuple[str, ...] | None]  # None: there is no longer a collision
 
 
 def find_collisions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Names with '.' or '_', by their key in which both characters are equal."""
+    """Return the names with '.' or '_', by a key in which both characters are equal."""
     found: dict[str, tuple[str, ...] | None] = {}
     for name in names:
         add_collision({}, found, name)
@@ -430,7 +430,7 @@ class MetadataCache:
         self._listeners: list[ImageListener] = []
 
     def add_listener(self, listener: ImageListener) -> None:
-        """Call `listener(old, new)` with every new image, before the change is answered."""
+        """Call `listener(old, new)` with every new image, before the response to the change."""
         self._listeners.append(listener)
 
     def remove_listener(self, listener: ImageListener) -> None:

@@ -2,7 +2,7 @@
 
 Equal values are shared (most partitions of a cluster are alike), so a partition needs only a few bytes.
 
-A node that cannot be read affects nothing else (docs/decisions/damaged-nodes.md). A standalone broker does not start
+A node that cannot be read affects no other data (docs/decisions/damaged-nodes.md). A standalone broker does not start
 with one, because only a failing disk can have written it. The controller of a cluster continues without it:
 
 1. The image keeps the last known contents of a damaged node, and `damaged` contains its path: it is not written.
@@ -67,12 +67,12 @@ class NodeReader:
 
 
 def load_image(nodes: Mapping[str, Node]) -> MetadataImage:
-    """The image of a tree of nodes; raises DamagedNodeError for a node that cannot be read."""
+    """Return the image of a tree of nodes; raises DamagedNodeError for a node that cannot be read."""
     return _load(nodes, NodeReader())
 
 
 def load_image_leniently(nodes: Mapping[str, Node], known: MetadataImage) -> MetadataImage:
-    """The same, with the last known contents of nodes that cannot be read."""
+    """Return the image of a tree of nodes, with the last known contents of nodes that cannot be read."""
     return _load(nodes, NodeReader(known))
 
 
@@ -109,7 +109,7 @@ def _load(nodes: Mapping[str, Node], reader: NodeReader) -> MetadataImage:
 
 
 def load_brokers(nodes: Mapping[str, Node], reader: NodeReader | None = None) -> dict[int, BrokerImage]:
-    """Registered brokers; a registration that cannot be read counts if its epoch is the last known one."""
+    """Return the registered brokers; an unreadable registration is used if its epoch is the last known one."""
     reader = reader or NodeReader()
     prefix = f"{tree.BROKER_IDS}/"
     found: dict[int, BrokerImage] = {}
@@ -138,7 +138,7 @@ def load_configs(
     prefix = f"{tree.CONFIG}/{entity_type}/"
     configs: dict[str, Mapping[str, str]] = {}
     for path, node in nodes.items():
-        if path.startswith(prefix) and "/" not in path[len(prefix) :]:  # clients of users stand below these
+        if path.startswith(prefix) and "/" not in path[len(prefix) :]:  # clients of users are below these
             entity = tree.config_entity(entity_type, path.removeprefix(prefix))
             configs[entity] = load_config(path, node, entity_type, entity, reader)
     return configs
@@ -170,7 +170,7 @@ def load_topics(nodes: Mapping[str, Node], reader: NodeReader | None = None) -> 
 
 
 def topic_nodes(nodes: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
-    """The topic nodes, by topic name."""
+    """Yield the topic nodes, by topic name."""
     prefix = f"{tree.BROKER_TOPICS}/"
     for path, node in nodes.items():
         if path.startswith(prefix) and "/" not in path[len(prefix) :]:
@@ -241,7 +241,10 @@ class PartitionLoader:
 def restore_partition(
     known: PartitionImage, restored: PartitionImage, epoch_bound: int, brokers: Mapping[int, BrokerImage]
 ) -> PartitionImage:
-    """Rule 3. `bound` is the epoch bound of the state: brokers that registered later may lack records."""
+    """Restore a partition (rule 3).
+
+    `bound` is the epoch bound of the state: brokers that registered later may lack records.
+    """
     lives = dict.fromkeys({restored.leader, *restored.isr, *restored.elr}, epoch_bound) if epoch_bound else {}
     back = find_restarted(MetadataImage(), brokers, lives)
     is_same = (known.leader, known.leader_epoch) == (restored.leader, restored.leader_epoch)
@@ -262,7 +265,7 @@ def _decode_topic(name: str, data: bytes) -> tree.TopicNode:
 
 
 def to_topic_node(topic: TopicImage) -> tree.TopicNode:
-    """The contents of the node of a topic."""
+    """Return the contents of the node of a topic."""
     partitions = dict(enumerate(topic.partitions))
     return tree.TopicNode(
         topic.topic_id,

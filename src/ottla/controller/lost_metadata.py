@@ -1,4 +1,4 @@
-"""Detects a metadata store that lacks topics of the log directories: a start would set their partitions aside as stray.
+"""Detects a metadata store that lacks topics of the log directories: a start would rename their partitions to stray.
 
 Each log directory records the last transaction that created or deleted a partition in it
 (storage/checkpoints.py). Rules for the store of a standalone broker:
@@ -47,7 +47,7 @@ class StoredTopics(NamedTuple):
 
 
 def read_stored_topics(path: str, store: SqliteTree | None, folders: Sequence[LogDirState]) -> StoredTopics:
-    """Raises DamagedNodeError for a node that cannot be read."""
+    """Read the topics of a store. Raises DamagedNodeError."""
     cluster = store.get(tree.CLUSTER_ID) if store is not None else None
     if store is None or cluster is None:
         return StoredTopics(path, None, 0, {})
@@ -60,14 +60,14 @@ def read_stored_topics(path: str, store: SqliteTree | None, folders: Sequence[Lo
 
 
 def check_no_loss(path: str, folders: Sequence[LogDirState], store: SqliteTree | None) -> None:
-    """Raises StoreUnusableError; for tools that copy a store, where a loss cannot be accepted."""
+    """Check that no topics are lost; for tools that copy a store. Raises StoreUnusableError."""
     problem = loss_problem(read_stored_topics(path, store, folders), folders)
     if problem is not None:
         raise StoreUnusableError(problem)
 
 
 def find_strays(stored: StoredTopics, folders: Sequence[LogDirState]) -> dict[str, list[TopicPartition]]:
-    """The partitions, by topic, that a start with this store would set aside."""
+    """Return the partitions, by topic, that would become stray at a start with this store."""
     strays: dict[str, list[TopicPartition]] = {}
     for folder in folders:
         for partition in folder.partitions:
@@ -77,7 +77,7 @@ def find_strays(stored: StoredTopics, folders: Sequence[LogDirState]) -> dict[st
 
 
 def loss_problem(stored: StoredTopics, folders: Sequence[LogDirState]) -> str | None:
-    """The problem and its solution in one line; None if the store may be used."""
+    """Return the problem and its solution in one line; None if the store may be used."""
     count = sum(len(folder.partitions) for folder in folders)
     if stored.cluster_id is None:
         return empty_store_problem(stored, count) if count else None
@@ -85,14 +85,14 @@ def loss_problem(stored: StoredTopics, folders: Sequence[LogDirState]) -> str | 
     if recorded > stored.transaction:
         newest = next(folder.path for folder in folders if folder.transaction == recorded)
         return (
-            f"{stored.path} is older than the log folders: its last transaction is {stored.transaction}, but "
+            f"{stored.path} is older than the log directories: its last transaction is {stored.transaction}, but "
             f"{newest} has recorded {recorded}. {describe_strays(strays)}. {loss_remedy(stored, folders)}"
         )
     unnumbered = [folder for folder in folders if folder.transaction is None]
     internal = find_strays(stored, unnumbered).keys() & INTERNAL_TOPICS
     if internal:
         return (
-            f"{stored.path} does not have {', '.join(sorted(internal))}, which the log folders have: it has lost "
+            f"{stored.path} does not have {', '.join(sorted(internal))}, which the log directories have: it has lost "
             f"metadata. {describe_strays(strays)}. {loss_remedy(stored, folders)}"
         )
     return None
@@ -101,10 +101,10 @@ def loss_problem(stored: StoredTopics, folders: Sequence[LogDirState]) -> str | 
 def empty_store_problem(stored: StoredTopics, count: int) -> str:
     path = stored.path
     return (
-        f"{path} is empty, but the log folders hold {format_count(count, 'partition')}. Put it back from a backup, "
+        f"{path} is empty, but the log directories hold {format_count(count, 'partition')}. Put it back from a backup, "
         f"with its -wal file if there is one. Without a backup, move {path} and its -wal and -shm files "
         "away, and make a new "
-        "one from the log folders: ottla migrate from-kafka FOLDER --in-place --all --internal. To start empty, "
+        "one from the log directories: ottla migrate from-kafka FOLDER --in-place --all --internal. To start empty, "
         "move the partitions' folders away."
     )
 
@@ -119,17 +119,17 @@ def describe_strays(strays: Mapping[str, Sequence[TopicPartition]]) -> str:
 
 
 def last_recorded_transaction(folders: Sequence[LogDirState]) -> int:
-    """0 if no directory has a number."""
+    """Return the last recorded transaction; 0 if no directory has one."""
     return max((folder.transaction or 0 for folder in folders), default=0)
 
 
 def loss_id(stored: StoredTopics, folders: Sequence[LogDirState]) -> str:
-    """The missing transactions, as the setting names them: it applies to no other store and to no later loss."""
+    """Return the missing transactions in the format of the setting. It applies to no other store or later loss."""
     return f"{stored.transaction}-{last_recorded_transaction(folders)}"
 
 
 def loss_remedy(stored: StoredTopics, folders: Sequence[LogDirState]) -> str:
     return (
-        f"Put the newest copy of it back, with its -wal file if there is one ({BACKUP_PAGE}). To go on with this one "
+        f"Put the newest copy of it back, with its -wal file if there is one ({BACKUP_PAGE}). To use this one "
         f"all the same, as after a restore, start once with --override {ACCEPTED_KEY}={loss_id(stored, folders)}"
     )

@@ -27,7 +27,7 @@ class BucketMap(Mapping[K, V_co]):
             self._buckets[hash(key) % BUCKETS][key] = value
 
     def changed(self, changes: Mapping[K, V_co | None]) -> BucketMap[K, V_co]:
-        """A copy with these changes; None removes a key."""
+        """Return a copy with these changes; None removes a key."""
         buckets, length = list(self._buckets), self._length
         touched: dict[int, dict[K, V_co]] = {}
         for key, value in changes.items():
@@ -79,12 +79,12 @@ class BucketValues(ValuesView[V_co]):
 
 
 def sharable(entries: Mapping[K, V]) -> Mapping[K, V]:
-    """The same entries in a form whose copies cost as much as their changes."""
+    """Return the entries in a form whose copies cost as much as their changes."""
     return BucketMap(entries) if len(entries) > PLAIN_MAX and not isinstance(entries, BucketMap) else entries
 
 
 def with_changes(old: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K, V]:
-    """A changed copy; None removes a key. Returns `old` itself without changes."""
+    """Return a changed copy; None removes a key. Returns `old` itself without changes."""
     if not changes:
         return old
     if isinstance(old, BucketMap):
@@ -97,7 +97,7 @@ def with_changes(old: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K
 
 
 def kept(old: Mapping[K, V], new: Mapping[K, V]) -> tuple[Mapping[K, V], frozenset[K]]:
-    """The new mapping with all equal values taken from the old one, and the keys that differ.
+    """Return the new mapping with all equal values taken from the old one, and the keys that differ.
 
     This uses Python loops, because single C calls such as a set union would hold the GIL for long.
     """

@@ -41,7 +41,7 @@ class ProducerIdManager:
 
 
 def decide_producer_id_block(image: MetadataImage, node: Node | None, broker: int) -> Decision[range]:
-    """The block after the newest one."""
+    """Return the block after the newest one."""
     try:
         # Kafka in ZooKeeper mode creates an empty node when it starts: no ids were assigned then.
         start = 0 if node is None or not node.data else tree.decode_producer_id_block(node.data).block_end + 1

@@ -1,12 +1,12 @@
 """The nodes of client quotas in the metadata store, as Kafka 3.9 stores them in ZooKeeper.
 
-    /config/users/alice                     all clients of a user together, beside the user's passwords
+    /config/users/alice                     all clients of a user together, next to the user's passwords
     /config/users/alice/clients/app         one client id of a user
     /config/clients/app                     a client id
     /config/ips/10.0.0.1                    an address
 
 `<default>` is the default entity of a kind. The image has the first kind among its users, and the others by their paths
-below /config, with the parents of clients of users: the controller must know which nodes exist.
+below /config, with the parents of clients of users: the controller needs to know which nodes exist.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Read = Callable[[str, Callable[[], Config]], Config | None]
 
 
 def quota_path(entity: Entity) -> str:
-    """Below /config."""
+    """Return the path of an entity below /config."""
     return "/".join(f"{NODES_BY_KIND[kind]}/{encode_entity_name(name)}" for kind, name in entity.parts)
 
 
 def quota_entity(path: str) -> Entity | None:
-    """The inverse of quota_path(); None for any other path."""
+    """Return the inverse of quota_path(); None for any other path."""
     match path.split("/"):
         case ["users", user]:
             return of_user(decode_entity_name(user))
@@ -47,7 +47,7 @@ def quota_entity(path: str) -> Entity | None:
 
 
 def is_quota_path(path: str) -> bool:
-    """Whether the image has this node by path; it has users by name."""
+    """Return whether the image has this node by path; it has users by name."""
     kind, _, rest = path.partition("/")
     if kind == USERS:
         below = rest.split("/")[1:]
@@ -56,7 +56,7 @@ def is_quota_path(path: str) -> bool:
 
 
 def parent_paths(path: str) -> list[str]:
-    """The nodes above one of a client of a user: the user's own, and that of all its clients."""
+    """Return the nodes above one of a client of a user: the user's own, and that of all its clients."""
     parts = path.split("/")
     return ["/".join(parts[:2]), "/".join(parts[:3])] if len(parts) == 4 else []
 

@@ -1,7 +1,7 @@
 """The controller service: runs decisions against the metadata store, one at a time and in order.
 
 The order of a change is: decide on the current image, commit to the store, publish the new image to the listeners,
-answer. So an image is visible only after its commit, and listeners know new topics before the client that created them
+respond. So an image is visible only after its commit, and listeners know new topics before the client that created them
 gets the response. After an error of the store the image is loaded again before the next change.
 
 This is the controller of a standalone broker and always active; cluster/controller.py extends it for clusters.
@@ -65,7 +65,7 @@ class LiveSettings(Protocol):
 class ControllerService:
     """Owns the image. All methods run on the event loop; the store does its work elsewhere."""
 
-    attempts_max: ClassVar[int] = 1  # of a change that the store refuses: there is no other writer
+    attempts_max: ClassVar[int] = 1  # of a change that the store rejects: there is no other writer
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class ControllerService:
         size: int = 0,
         is_urgent: bool = False,
     ) -> R:
-        """After its time-out a request gets REQUEST_TIMED_OUT; its change may still happen, as in Kafka."""
+        """Run a change. After the timeout the request gets REQUEST_TIMED_OUT, but as in Kafka the change may happen."""
         if timeout_ms is not None and timeout_ms <= 0:
             raise KafkaError(Error.REQUEST_TIMED_OUT)
         seconds = None if timeout_ms is None else timeout_ms / 1000
@@ -259,7 +259,7 @@ class ControllerService:
             return await self._decide_and_commit(decide, validate_only, size)
 
     async def _decide_and_commit(self, decide: Decide[R], validate_only: bool, size: int) -> tuple[R, int]:
-        """Returns the reply, and the sequence number under which other brokers get the change."""
+        """Decide and commit a change. Returns the reply, and the change's sequence number for other brokers."""
         for number in range(self.attempts_max):
             decision = await self._decide(decide, size)
             if validate_only or not self._is_change(decision):
@@ -267,7 +267,8 @@ class ControllerService:
             try:
                 await self._commit(decision.operations)
             except TransactionRefusedError as refused:
-                # Another writer was faster, or a part of this change is already done: reload, then decide again.
+                # Another writer has changed a node, or a part of this change is already done: reload, then decide
+                # again.
                 failure = self._on_store_error(refused)
                 if number == self.attempts_max - 1:
                     raise failure from refused
@@ -286,7 +287,7 @@ class ControllerService:
         return bool(decision.operations)
 
     def _sequence(self) -> int:
-        """The sequence number of the newest change in the feed of other brokers."""
+        """Return the sequence number of the newest change in the feed of other brokers."""
         return 0
 
     async def _await_acknowledged(self, sequence: int) -> None:
@@ -324,7 +325,7 @@ class ControllerService:
     async def _commit(
         self, operations: Sequence[StoreOperation], when_full: Error = Error.UNKNOWN_SERVER_ERROR
     ) -> list[Outcome]:
-        """`when_full` is the error for a full disk, by default one that is not retriable.
+        """Commit the transactions. `when_full` is the error for a full disk, by default one that is not retriable.
 
         Raises TransactionRefusedError if the store has changed since the image of the decision.
         """
@@ -346,7 +347,7 @@ class ControllerService:
         return outcomes
 
     def _transactions(self, operations: Sequence[StoreOperation]) -> Iterator[Sequence[StoreOperation]]:
-        """The transactions of a change."""
+        """Yield the transactions of a change."""
         if operations:
             yield operations
 
@@ -396,7 +397,7 @@ class ControllerService:
         return seeds
 
     def new_uuid(self) -> UUID:
-        """As in Kafka, no id starts with a dash: command lines would parse it as an option."""
+        """Return a new id. As in Kafka, it never starts with a dash, which command lines would parse as an option."""
         while True:
             value = UUID(int=self._random.getrandbits(128), version=4)
             if not tree.encode_uuid(value).startswith("-"):

@@ -72,7 +72,7 @@ def decode_principal(text: Any) -> str:
 
 
 def load_tokens(nodes: Mapping[str, Node], read: Read) -> dict[str, DelegationToken]:
-    """The tokens in a tree of nodes; `read` records a damaged node and returns None for it."""
+    """Return the tokens in a tree of nodes; `read` records a damaged node and returns None for it."""
     prefix = f"{TOKENS}/"
     found: dict[str, DelegationToken] = {}
     for path, node in nodes.items():

@@ -37,7 +37,7 @@ BROKER_CONFIG: Final = "brokers"
 GROUP_CONFIG: Final = "groups"
 CLIENT_METRICS_CONFIG: Final = "client-metrics"
 USER_CONFIG: Final = "users"
-FREELY_NAMED: Final = frozenset({GROUP_CONFIG, CLIENT_METRICS_CONFIG})  # their names may hold any character
+FREELY_NAMED: Final = frozenset({GROUP_CONFIG, CLIENT_METRICS_CONFIG})  # their names may contain any character
 DEFAULT_ENTITY: Final = "<default>"
 
 # Nodes that exist in every cluster, parents first.
@@ -76,7 +76,7 @@ _json = json.JSONEncoder(separators=(",", ":"))
 
 
 class DamagedNodeError(ValueError):
-    """A node has invalid contents; the message names its path."""
+    """A node has invalid contents; the message contains its path."""
 
 
 class TopicNode(NamedTuple):
@@ -130,7 +130,7 @@ def partition_state_path(topic: str, partition: int) -> str:
 
 
 def config_path(entity_type: str, entity_name: str) -> str:
-    """`entity_name` is "" for the default of all brokers, or of all users."""
+    """Return the path of a settings node. `entity_name` is "" for the default of all brokers, or of all users."""
     if entity_type == USER_CONFIG and entity_name:
         return f"{CONFIG}/{USER_CONFIG}/{sanitize(entity_name)}"
     if entity_type in FREELY_NAMED:
@@ -141,7 +141,7 @@ def config_path(entity_type: str, entity_name: str) -> str:
 
 
 def config_entity(entity_type: str, node_name: str) -> str:
-    """The entity name of a settings node: the inverse of config_path()."""
+    """Return the entity name of a settings node: the inverse of config_path()."""
     if entity_type in FREELY_NAMED or (entity_type == USER_CONFIG and node_name != DEFAULT_ENTITY):
         from urllib.parse import unquote  # noqa: PLC0415
 
@@ -161,7 +161,7 @@ def delete_topic_path(topic: str) -> str:
 
 
 def encode_broker(broker: BrokerImage, now_ms: int) -> bytes:
-    """Top-level host and port are those of the first PLAINTEXT listener, for old clients."""
+    """Encode a broker. Top-level host and port are those of the first PLAINTEXT listener, for old clients."""
     plain = next((endpoint for endpoint in broker.endpoints.values() if endpoint.protocol == "PLAINTEXT"), None)
     fields = {
         "version": BROKER_NODE_VERSION,
@@ -183,7 +183,7 @@ def encode_broker(broker: BrokerImage, now_ms: int) -> bytes:
 
 
 def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerImage:
-    """`epoch` is the id of the transaction that created the node (the broker epoch)."""
+    """Decode a broker. `epoch` is the id of the transaction that created the node (the broker epoch)."""
     with reading(broker_path(broker_id)):
         fields = from_json(data)
         protocols = fields.get("listener_security_protocol_map", {})
@@ -230,7 +230,7 @@ def decode_assignment(fields: Mapping[str, Iterable[int]]) -> dict[int, tuple[in
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """Formatted by hand because thousands are written at once; the key order is fixed, the extra keys are rare."""
+    """Encode a state, without a JSON encoder because thousands are written at once; the key order is fixed."""
     extra = f',"leader_recovery_state":{state.leader_recovery_state}' if state.leader_recovery_state else ""
     if state.eligible:
         extra += f',"{ELIGIBLE}":[{",".join(map(str, state.eligible))}]'
@@ -311,13 +311,13 @@ def encode_reassignments(wanted: Mapping[TopicPartition, Sequence[int]]) -> byte
 
 
 def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """Reassignments that tools of Kafka before 2.4 have written."""
+    """Return the reassignments that tools of Kafka before 2.4 have written."""
     with reading(REASSIGN_PARTITIONS):
         return {partition_name(row): tuple(map(int, row["replicas"])) for row in from_json(data)["partitions"]}
 
 
 def decode_election(data: bytes) -> list[TopicPartition]:
-    """The partitions of a requested preferred leader election."""
+    """Return the partitions of a requested preferred leader election."""
     with reading(PREFERRED_ELECTION):
         return [partition_name(row) for row in from_json(data)["partitions"]]
 
@@ -342,7 +342,7 @@ def encode_feature(features: Mapping[str, int]) -> bytes:
 
 
 def decode_feature(data: bytes) -> dict[str, int]:
-    """Finalized features; version 1 of the node has a range for each, of which the maximum is used."""
+    """Return the finalized features; version 1 of the node has a range for each, of which the maximum is used."""
     with reading(FEATURE):
         features = from_json(data).get("features", {})
         return {str(name): int32(decode_level(level), bits=16) for name, level in features.items()}
@@ -353,7 +353,7 @@ def decode_level(level: Any) -> Any:
 
 
 def encode_uuid(value: UUID) -> str:
-    """Kafka's text form of an id: 22 characters of URL-safe base64."""
+    """Return Kafka's text form of an id: 22 characters of URL-safe base64."""
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
@@ -362,7 +362,7 @@ def decode_uuid(text: str) -> UUID:
 
 
 def int32(value: Any, bits: int = 32) -> int:
-    """A number that fits into the field of a message."""
+    """Return a number that fits into the field of a message."""
     number = int(value)
     if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
         raise ValueError(f"{number} is out of range")

@@ -1,8 +1,7 @@
 """Records that a sweep collects one by one, batched for each write. Compiled with mypyc where possible.
 
-A sweep (`Machine.sweep`) visits everything that a machine holds. Other work runs each time the sweep yields a decision,
-so what it has seen before may have changed. Therefore it first makes space in the batch, then reads the state, then
-adds records.
+A sweep (`Machine.sweep`) visits the whole state of a machine. Other work runs each time the sweep yields a decision, so
+the state may change meanwhile. Therefore it first makes space in the batch, then reads the state, then adds records.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class SweepBatch:
         self._visits = 0
 
     def is_full(self, key_bytes: int = 0) -> bool:
-        """Call this before each entry: whether a tombstone with such a key has to wait for the next batch."""
+        """Return whether a tombstone with this key has to wait for the next batch. Call this before each entry."""
         self._visits += 1
         if self._visits > VISITS_MAX or len(self._records) >= RECORDS_MAX:
             return True
@@ -43,7 +42,7 @@ class SweepBatch:
         return decision
 
     def fits(self, records: list[Record]) -> bool:
-        """Whether records that belong together fit. An empty batch accepts any number."""
+        """Return whether records that belong together fit. An empty batch accepts any number."""
         return not self._records or self._bytes + sum(map(record_bytes, records)) <= self._bytes_max
 
     def __repr__(self) -> str:
@@ -56,7 +55,7 @@ def record_bytes(record: Record) -> int:
 
 
 def batch_records(records: Iterable[Record], bytes_max: int) -> Iterator[Decision]:
-    """Decisions for records that need not be written together."""
+    """Yield decisions for records that need not be written together."""
     batch = SweepBatch(bytes_max)
     for record in records:
         if batch.is_full(len(record.key)):

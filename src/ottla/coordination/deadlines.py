@@ -1,6 +1,6 @@
 """Deadlines that are moved far more often than they expire, above all the sessions of group members.
 
-Moving a deadline to a later time costs one dictionary write; its old heap entry is corrected when it comes up.
+Moving a deadline to a later time costs one dictionary write; its old heap entry is corrected when it expires.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Deadlines(Generic[Key]):
         return self._at_ms.get(key)
 
     def lower_bound_ms(self) -> int | None:
-        """A lower bound: no deadline expires earlier, but due() may find then that all were moved."""
+        """Return a lower bound: no deadline expires earlier, but all may have been moved."""
         return self._heap[0][0] if self._heap else None
 
     def next_ms(self) -> int | None:
-        """The earliest deadline."""
+        """Return the earliest deadline."""
         while self._heap:
             at_ms, _, key = self._heap[0]
             wanted_ms = self._at_ms.get(key)

@@ -5,19 +5,19 @@ A machine owns the state of one partition of an internal topic. It never awaits,
 * `decide`-like methods read the state and return a Decision: records to append, replies, and an event for later.
 * `replay(key, value)` is the only method that changes the replicated state. It runs directly after the append, in
   order, and in the same way when the partition is loaded.
-* Replies and the event wait until the high watermark has passed the records. A decision without records is answered at
-  once, unless it is a read: a read waits until all earlier appends are committed.
-* When an append is refused, none of its records were written: the replies are replaced by `refused`, and the event
-  returns with the error. When leadership is lost, the machine resigns (requests that wait inside it are answered) and
+* Replies and the event wait until the high watermark has passed the records. A decision without records completes at
+once, unless it is a read: a read waits until all earlier appends are committed.
+* When an append is rejected, none of its records were written: the replies are replaced by `refused`, and the event
+  returns with the error. When leadership is lost, the machine resigns (requests that wait inside it get a response) and
   is discarded; the next leader rebuilds it by replay.
 
 There is one exception: a rebalance of the classic group protocol. The joined and waiting members and the next
 generation are in memory only, as with Kafka. The log stores the result of a completed generation, and after a load the
-members rejoin from there. So groups/classic_rebalance.py changes its groups while it decides, and a refused append
+members rejoin from there. So groups/classic_rebalance.py changes its groups while it decides, and a rejected append
 undoes nothing: the members retry, and the records are written then.
 
-All other code keeps to the contract, deadlines and caches included: if a decision cancelled a deadline or marked a
-change as seen before its append, a refused append would lose it.
+All other code follows the contract, including deadlines and caches: if a decision cancelled a deadline or marked a
+change as seen before its append, a rejected append would lose it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.base.errors import Error
 
-RECORD_OVERHEAD_BYTES_MAX: Final = 32  # the maximum overhead of a record beside its key and value
+RECORD_OVERHEAD_BYTES_MAX: Final = 32  # the maximum overhead of a record in addition to its key and value
 
-ReplyTo = Any  # the target of a reply, opaque to machines: a parked request in the broker, a number in a simulation
+ReplyTo = Any  # the target of a reply, opaque to machines: a waiting request in the broker, a number in a simulation
 
 
 class Record(NamedTuple):
@@ -82,33 +82,32 @@ class Machine(Protocol):
         """Apply one record of the log."""
 
     def replay_end_transaction_marker(self, stamp: TransactionalProducer, is_commit: bool) -> None:
-        """A transaction that wrote to this partition has ended."""
+        """Apply the marker of a transaction that wrote to this partition."""
 
     def on_write_completed(self, event: Any, error: Error, now_ms: int) -> list[Decision]:
-        """The records of a decision with this event are committed (NONE) or were refused (the error)."""
+        """Handle the event of a decision whose records are committed (NONE) or were rejected (the error)."""
 
     def on_loaded(self, now_ms: int) -> list[Decision]:
-        """The whole log was replayed: start the timers of the loaded state."""
+        """Start the timers of the loaded state, after the whole log was replayed."""
 
     def on_clock_step(self, step_ms: int) -> None:
         """The system clock was set: move every deadline in memory by this difference."""
 
     def renew_sessions(self, now_ms: int) -> None:
-        """Requests were refused for a while: members that must send heartbeats get a new session time-out."""
+        """Restart the sessions of members that must send heartbeats, because requests were rejected for a while."""
 
     def on_unloaded(self) -> list[Reply]:
-        """Leadership is lost: NOT_COORDINATOR for every request that waits inside the machine."""
+        """Return NOT_COORDINATOR for every request that waits inside the machine, because leadership is lost."""
 
     def next_wakeup_ms(self) -> int | None:
-        """The time of the next tick() if no other event comes first, or None."""
+        """Return the time of the next tick() if no other event comes first, or None."""
 
     def tick(self, now_ms: int) -> list[Decision]:
-        """Decisions that are due by now and take little time."""
+        """Return the decisions that are due by now and take little time."""
 
     def sweep(self, now_ms: int, bytes_max: int) -> Iterator[Decision] | None:
-        """If a sweep is due: an iterator over everything that the machine holds, however long that takes.
+        """Return an iterator over the whole state of the machine if a sweep is due, even if it takes long.
 
         Each decision takes a fraction of a millisecond and must be run before the next one is requested; other work may
-        run in between. No decision has records of more than `bytes_max`; a decision without records found nothing to
-        do.
+        run in between. No decision has records of more than `bytes_max`; a decision without records has no effect.
         """

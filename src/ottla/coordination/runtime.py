@@ -6,8 +6,8 @@ leader's log has all of them.
 
 Records in the log of a new leader above its high watermark may have been acknowledged by the old leader, and may still
 be lost with this broker. They can be neither ignored nor returned. So a shard becomes ready only after the high
-watermark has passed all loaded records. Kafka answers reads from the state at its high watermark meanwhile, which may
-be older than what the old coordinator has returned.
+watermark has passed all loaded records. Kafka meanwhile returns the state at its high watermark, which may be older
+than the responses of the old coordinator.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PendingRequests(Protocol):
 
     @property
     def pending_sockets(self) -> int:
-        """A lower bound of the requests that wait to be handled."""
+        """Return a lower bound of the requests that wait to be handled."""
 
 
 class CoordinatorRuntime(Generic[M]):
@@ -99,9 +99,8 @@ class CoordinatorRuntime(Generic[M]):
     # ---- lookup
 
     def shard(self, key: str, can_batch: bool = False) -> CoordinatorContext[M]:
-        """The loaded shard of this key; raises the error for the client otherwise.
-
-        `can_batch`: the decision does not depend on gathered ones, and can be gathered itself.
+        """Return the loaded shard of this key; raises the error for the client otherwise. `can_batch`: the decision
+        does not depend on gathered ones, and can be gathered itself.
         """
         if self.partition_count == 0:
             raise KafkaError(Error.NOT_COORDINATOR)
@@ -127,7 +126,10 @@ class CoordinatorRuntime(Generic[M]):
         return shard
 
     def _is_leadership_confirmed(self) -> bool:
-        """Whether leadership is certain. When it is again, sessions restart: heartbeats were refused meanwhile."""
+        """Return whether leadership is certain.
+
+        When it is certain again, sessions restart: heartbeats were rejected meanwhile.
+        """
         if self.must_check_leadership is not None and self.must_check_leadership():
             self._was_unconfirmed = True
             return False
@@ -139,7 +141,7 @@ class CoordinatorRuntime(Generic[M]):
         return True
 
     def shards(self) -> Iterator[CoordinatorContext[M]]:
-        """Every shard of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one is not loaded."""
+        """Yield every shard of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one is not loaded."""
         for index in range(self.partition_count):
             partition = self._replicas.get(self.topic, index)
             is_recovering = (self.topic, index) in self._replicas.recovering_partitions
@@ -147,12 +149,12 @@ class CoordinatorRuntime(Generic[M]):
                 yield self.shard_at(index)
 
     def loaded(self) -> list[CoordinatorContext[M]]:
-        """The shards that are loaded now."""
+        """Return the shards that are loaded now."""
         self._flush_batches()
         return list(self._shards.values())
 
     def machines(self) -> Iterator[M]:
-        """The machines of the loaded shards; gathered decisions are not flushed."""
+        """Return the machines of the loaded shards; gathered decisions are not flushed."""
         return (shard.machine for shard in self._shards.values())
 
     def loaded_at(self, index: int) -> CoordinatorContext[M] | None:
@@ -169,7 +171,7 @@ class CoordinatorRuntime(Generic[M]):
     # ---- gathering
 
     def execute_batched(self, shard: CoordinatorContext[M], decision: Decision) -> None:
-        """As run(), but while other requests wait, the decision is written in one batch with theirs."""
+        """Run a decision; while other requests wait, it is written in one batch with theirs."""
         crowd = self.pending_requests
         is_alone = crowd is None or (crowd.pending_sockets == 0 and not shard.has_batched)
         if is_alone or not decision.records:
@@ -184,7 +186,7 @@ class CoordinatorRuntime(Generic[M]):
         shard.add_to_batch(decision)
 
     def _flush_or_linger(self) -> None:
-        """The poller's round is over. If requests still wait, gathering continues in the next round."""
+        """Flush at the end of the poller's round, or continue gathering in the next round if requests still wait."""
         loop = asyncio.get_running_loop()
         is_crowded = self.pending_requests is not None and self.pending_requests.pending_sockets > 0
         if is_crowded and loop.time() - self._batching_since < LINGER_SECONDS_MAX:
@@ -229,7 +231,7 @@ class CoordinatorRuntime(Generic[M]):
         task.add_done_callback(lambda _: self._on_load_ended(index, partition, since))
 
     def _on_load_ended(self, index: int, partition: Partition, since: int) -> None:
-        """If leadership was lost and won again during the load, the load is void: start another one."""
+        """Start another load if leadership was lost and regained during this one."""
         self._loading.pop(index, None)
         if not self._is_closed and (partition.is_deleted or partition.leader_since_epoch != since):
             self.maybe_load(index)
@@ -301,7 +303,10 @@ class CoordinatorRuntime(Generic[M]):
             shard.on_clock_step(step_ms)
 
     def _schedule_wakeup(self, shard: CoordinatorContext[M]) -> None:
-        """One timer a shard. Most deadlines only move later: the timer then fires without effect and is set again."""
+        """Set the timer of a shard.
+
+        Most deadlines only move later: then the timer fires without effect and is set again.
+        """
         now_ms = self._clock.now_ms()
         wakeup_ms = shard.next_wakeup_ms()
         if wakeup_ms is None:
@@ -356,7 +361,7 @@ def is_leading(partition: Partition, since: int) -> bool:
 
 
 def is_fully_committed(partition: Partition, offset: int) -> bool:
-    """Whether this is the end of the log, and everything before it is committed."""
+    """Return whether this is the end of the log, and everything before it is committed."""
     return offset >= partition.log.end_offset and partition.is_replicated(offset - 1)
 
 

@@ -1,21 +1,21 @@
 """One loaded partition of an internal topic: its machine, the decisions in flight, and the replies that wait for them.
 
-The order is always: decide, append, apply, and, when the high watermark has passed the records, answer. Decisions are
-answered in the order of their records. One without records is answered at once; if it is a read, after all earlier
+The order is always: decide, append, apply, and, when the high watermark has passed the records, respond. Responses are
+sent in the order of the records. A decision without records completes at once; a read completes after all earlier
 appends are committed.
 
 Many small decisions that arrive together may be gathered: they are appended as one batch, in order, and applied and
-answered as if each had come alone. Until the flush no other decision may be made here, because the machine does not
+completed as if each had arrived alone. Until the flush no other decision may be made here, because the machine does not
 know the gathered ones yet.
 
 If applying the written records fails, the machine no longer matches the log: the shard is discarded, and the next
 request loads it again. An error in a decision affects only its own request.
 
-A shard belongs to one uninterrupted period of leadership. When that ends, the fate of uncommitted records is unknown:
-requests that wait for them, or inside the machine, get NOT_COORDINATOR and go to the new coordinator.
+A shard belongs to one uninterrupted period of leadership. When that ends, it is unknown whether uncommitted records are
+lost: requests that wait for them, or inside the machine, get NOT_COORDINATOR and go to the new coordinator.
 
-Followers may hold the high watermark back. After a time-out clients get REQUEST_TIMED_OUT, because the outcome is not
-known; the records stay, and count when they are committed.
+Slow followers may delay the high watermark. After a timeout clients get REQUEST_TIMED_OUT, because the outcome is not
+known; the records stay, and take effect when they are committed.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class CoordinatorContext(Generic[M]):
         return self._matches_log and partition.is_leader and partition.leader_since_epoch == self._leading_since
 
     def execute(self, decision: Decision) -> None:
-        """Append a decision's records, apply them, and answer when they are committed."""
+        """Append a decision's records, apply them, and respond when they are committed."""
         if self._batched:
             notify_safely(self.flush)
         if decision.records:
@@ -145,7 +145,7 @@ class CoordinatorContext(Generic[M]):
         self._complete_committed()
 
     def _apply(self, decisions: list[Decision], is_in_order: bool) -> None:
-        """The records are in the log already, so after an error the machine does not match the log."""
+        """Apply appended records. After an error the machine does not match the log."""
         try:
             assert is_in_order, f"{self} appended below an offset that is waited for"
             for decision in decisions:
@@ -157,7 +157,7 @@ class CoordinatorContext(Generic[M]):
             raise
 
     def _append(self, records: list[Record], stamp: TransactionalProducer | None) -> int:
-        # also after leadership was lost and won again: the log has changed, this machine has not
+        # even after leadership was lost and regained: the log has changed, this machine has not
         if not self.is_current_leader:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         now_ms = self._now_ms()
@@ -175,7 +175,7 @@ class CoordinatorContext(Generic[M]):
         return last_offset
 
     def _complete_committed(self) -> None:
-        """Answer the committed decisions. An answer may lead to new decisions, so nested calls return at once."""
+        """Complete the committed decisions. A response may lead to new decisions, so nested calls return at once."""
         if self._is_completing:
             return
         if not self.is_current_leader:  # the records below the high watermark may be another leader's
@@ -201,7 +201,7 @@ class CoordinatorContext(Generic[M]):
             self._call_soon(self._send_replies, replies[count:])
 
     def _fail_write(self, decision: Decision, error: Error) -> None:
-        """Nothing was written: answer the decision's requests, and those inside the machine, with the same error."""
+        """Fail the decision's requests, and those inside the machine, with the same error, because the write failed."""
         for reply in decision.replies:
             notify_safely(reply.to, self._make_error_response(reply.response, error))
         answered = self._make_error_response(error, error)
@@ -219,7 +219,7 @@ class CoordinatorContext(Generic[M]):
         self.machine.on_clock_step(step_ms)
 
     def next_wakeup_ms(self) -> int | None:
-        """The time of the next tick() if no other event comes first, or None."""
+        """Return the time of the next tick() if no other event comes first, or None."""
         wakeup_ms = self.machine.next_wakeup_ms()
         if self._waiting:
             overdue_ms = self._oldest_append_ms() + self._wait_ms_max
@@ -227,7 +227,7 @@ class CoordinatorContext(Generic[M]):
         return wakeup_ms
 
     def _oldest_append_ms(self) -> int:
-        """The append time of the oldest decision that is not answered."""
+        """Return the append time of the oldest pending decision."""
         for _, since_ms, decision in self._waiting:
             if decision.replies:
                 return since_ms
@@ -244,11 +244,11 @@ class CoordinatorContext(Generic[M]):
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether writes are refused, because too few replicas are in sync."""
+        """Whether writes are rejected, because too few replicas are in sync."""
         return self.partition.is_under_min_isr
 
     def tick(self) -> None:
-        """Run due work, but not while writes are refused: an expiry that cannot be written would be lost."""
+        """Run due work, but not while writes are rejected: an expiry that cannot be written would be lost."""
         self._time_out_replies()
         if self.is_under_min_isr:
             return
@@ -256,11 +256,13 @@ class CoordinatorContext(Generic[M]):
             self.execute(decision)
 
     def sweep(self) -> Iterator[Decision] | None:
-        """Due work that may take long: decisions to be run when there is time."""
+        """Return the decisions of due work that may take long, to be run when there is time."""
         return None if self.is_under_min_isr else self.machine.sweep(self._now_ms(), self.batch_bytes_max)
 
     def unload(self) -> None:
-        """Leadership is lost: waiting requests get NOT_COORDINATOR and go to the new coordinator."""
+        """Reject waiting requests with NOT_COORDINATOR, because leadership is lost; clients contact the new
+        coordinator.
+        """
         abandoned = [decision for _, _, decision in self._waiting] + self._batched
         self._waiting, self._batched, self._batched_bytes = deque(), [], 0
         for decision in abandoned:

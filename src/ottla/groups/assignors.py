@@ -22,7 +22,7 @@ MemberLoad = tuple[int, str]  # number of partitions, member id
 
 
 class Subscriber(NamedTuple):
-    """A member as an assignor sees it."""
+    """The subscription of a member, as input of an assignor."""
 
     member_id: str
     instance_id: str | None
@@ -180,7 +180,7 @@ class _HeterogeneousAssignment:
         return loads
 
     def _assign_free(self, free: dict[UUID, set[int]]) -> None:
-        """Each partition goes to the subscriber of its topic that has the fewest partitions."""
+        """Assign each partition to the subscriber of its topic with the fewest partitions."""
         heaps = self._loads()  # a sorted list is a heap
         given: dict[str, set[UUID]] = {}
         for topic_id, partitions in free.items():

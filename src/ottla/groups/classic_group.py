@@ -78,7 +78,7 @@ class ClassicGroupMember:
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
         self.assignment = b""
-        self.is_new = False  # its first join is not answered: it does not know its id and cannot send heartbeats
+        self.is_new = False  # its first join is pending: it does not know its id and cannot send heartbeats
         self.join_reply: ReplyTo = None
         self.sync_reply: ReplyTo = None
         self.counted_bytes = 0  # its current share of the memory count
@@ -86,7 +86,7 @@ class ClassicGroupMember:
 
     @property
     def is_awaiting_response(self) -> bool:
-        """Whether a join or sync is pending: the member sends no heartbeats until it is answered."""
+        """Whether a join or sync is pending: the member sends no heartbeats meanwhile."""
         return self.join_reply is not None or self.sync_reply is not None
 
     def metadata_bytes(self) -> int:
@@ -151,7 +151,7 @@ class ClassicGroup:
         return member
 
     def replace_static_member(self, instance_id: str, member_id: str) -> ClassicGroupMember:
-        """A static member rejoined with a new member id and takes over the state of the old one."""
+        """Return the rejoined static member: it has a new member id and the state of the old member."""
         assert member_id not in self.members, f"{member_id} is in {self} already"
         old_id = self.static_members[instance_id]
         member = self.members.pop(old_id)
@@ -190,13 +190,13 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest time-out of all members."""
+        """Return the longest timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # ---- protocols
 
     def supports_protocols(self, protocol_type: str, protocols: list[JoinGroupRequestProtocol]) -> bool:
-        """Whether a member with these protocols can join the group."""
+        """Return whether a member with these protocols can join the group."""
         if not self.members:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and any(self._is_common(each.name) for each in protocols)
@@ -220,7 +220,9 @@ class ClassicGroup:
         return self._protocol_counts.get(protocol) == len(self.members)
 
     def subscribed_topics(self) -> set[str] | None:
-        """The topics that the members read; None if the members are not consumers or their metadata is unreadable."""
+        """Return the topics that the members read; None if the members are not consumers or their metadata is
+        unreadable.
+        """
         if self.protocol_type != CONSUMER or self.protocol_name is None:
             return None
         topics: set[str] = set()
@@ -240,7 +242,7 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def join_response_members(self) -> list[JoinGroupResponseMember]:
-        """The members with their metadata, for the leader's JoinGroup response."""
+        """Return the members with their metadata, for the leader's JoinGroup response."""
         assert self.protocol_name is not None
         return [
             JoinGroupResponseMember(
@@ -258,7 +260,7 @@ class ClassicGroup:
         self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
 
     def init_next_generation(self, now_ms: int) -> None:
-        """The join phase has ended: start the next generation with the present members."""
+        """End the join phase: start the next generation with the present members."""
         assert (self.leader_id in self.members) == bool(self.members), f"{self} is led by {self.leader_id}"
         self.generation += 1
         if self.members:
@@ -290,7 +292,7 @@ class RequestClient(NamedTuple):
 
 
 def validate_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> Error:
-    """UNKNOWN_MEMBER_ID for other clients; FENCED_INSTANCE_ID if another member has the instance id now."""
+    """Return UNKNOWN_MEMBER_ID for other clients, or FENCED_INSTANCE_ID if another member has the instance id now."""
     if instance_id is not None:
         known = group.static_members.get(instance_id)
         if known is None:

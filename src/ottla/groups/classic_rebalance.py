@@ -1,13 +1,13 @@
 """The classic group protocol: join, sync, heartbeat, leave, and the rebalances that follow from them.
 
 Every method takes the time and new ids as arguments and returns a Decision. A rebalance starts when a member joins or
-leaves, and ends when all members have joined or the rebalance time-out expires. A join is answered when the rebalance
+leaves, and ends when all members have joined or the rebalance timeout expires. A join completes when the rebalance
 ends, a sync when the leader's assignment is committed; until then the member keeps the `reply_to` of its request.
 
 Rules that are easy to get wrong:
 1. While a join or sync of a member is pending, its session cannot expire. Only a first join is limited in time, because
-   its client may be gone without notice.
-2. A member that joins again with unchanged metadata gets the current answer again: the first one may have been lost.
+its client may have disconnected unnoticed.
+2. A member that joins again with unchanged metadata gets the current response again: the first one may have been lost.
 3. The leader's assignment takes effect when its record is committed, and only if the generation is still the same.
 """
 
@@ -236,7 +236,7 @@ class ClassicGroups:
         decision: Decision,
         now_ms: int,
     ) -> None:
-        """A static member rejoined with a new member id; a client that still uses the old id is fenced."""
+        """Replace a static member that rejoined with a new member id; a client with the old id is fenced."""
         assert request.group_instance_id is not None
         was_leader = group.leader_id
         old_id = group.static_members[request.group_instance_id]
@@ -302,7 +302,7 @@ class ClassicGroups:
         return Error.REBALANCE_IN_PROGRESS if group.state is ClassicGroupState.PREPARING_REBALANCE else Error.NONE
 
     def on_leader_assignment_written(self, event: LeaderAssignment, error: Error, now_ms: int) -> Decision:
-        """The write of the leader's assignment was committed or refused."""
+        """Process the result of writing the leader's assignment."""
         decision = Decision()
         group = self.groups.get(event.group_id)
         if (
@@ -347,7 +347,7 @@ class ClassicGroups:
         return HeartbeatResponse()
 
     def renew_session(self, group: ClassicGroup, member_id: str, now_ms: int) -> None:
-        """An offset commit renews the member's session, too."""
+        """Renew the member's session, after an offset commit."""
         member = group.members.get(member_id)
         if member is not None:
             self._schedule_session_timeout(group, member, now_ms, member.session_timeout_ms)
@@ -511,14 +511,16 @@ class ClassicGroups:
             self.remove_member(group, member_id, decision, now_ms)
 
     def fail_requests_for_upgrade(self, group: ClassicGroup) -> list[Reply]:
-        """The group becomes a consumer group: waiting members get REBALANCE_IN_PROGRESS and join again."""
+        """Reject waiting requests with REBALANCE_IN_PROGRESS, because the group becomes a consumer group; members join
+        again.
+        """
         decision = Decision()
         for member in group.members.values():
             self._fail_pending_requests(group, member, Error.REBALANCE_IN_PROGRESS, decision)
         return decision.replies
 
     def fail_requests_for_unload(self) -> list[Reply]:
-        """Leadership is lost: waiting members get NOT_COORDINATOR."""
+        """Reject waiting requests with NOT_COORDINATOR, because leadership is lost."""
         decision = Decision()
         for group in self.groups.values():
             for member in group.members.values():
@@ -526,7 +528,7 @@ class ClassicGroups:
         return decision.replies
 
     def on_downgraded(self, event: ConsumerGroupDowngraded, now_ms: int) -> Decision:
-        """A consumer group became a classic group."""
+        """Start the rebalance of a consumer group that became a classic group."""
         decision = Decision()
         group = self.groups.get(event.group_id)
         if group is not None:
@@ -539,7 +541,7 @@ class ClassicGroups:
         return decision
 
     def start_sessions(self, group: ClassicGroup, now_ms: int) -> None:
-        """Give the members a whole session time-out: the group was loaded, or requests were refused for a while."""
+        """Restart the members' sessions, because the group was loaded or requests were rejected for a while."""
         for member in group.members.values():
             if not member.is_awaiting_response:
                 self._schedule_session_timeout(group, member, now_ms, member.session_timeout_ms)
@@ -567,7 +569,7 @@ class ClassicGroups:
 
 
 def adds_member(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """Whether this join adds a member to the group."""
+    """Return whether this join adds a member to the group."""
     if request.member_id:
         return request.member_id in group.pending_join_members
     return request.group_instance_id is None or request.group_instance_id not in group.static_members
@@ -578,5 +580,5 @@ def _join_error(request: JoinGroupRequest, error: Error, reply_to: ReplyTo) -> D
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """JoinGroup v0 has no rebalance time-out of its own."""
+    """Return the rebalance timeout; in JoinGroup v0 it is the session timeout."""
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms

@@ -2,9 +2,9 @@
 
 A member commits the same partitions of a topic repeatedly, and its requests differ only in offsets and leader epochs.
 The first request is decoded by the message classes and becomes a template. A later request with the same bytes around
-its offsets needs no decoding: the offsets are copied from their positions into the records.
+its offsets is not decoded: the offsets are copied from their positions into the records.
 
-A request that differs in any other way (generation, partitions, metadata, unknown tagged fields) takes the usual path.
+A request that differs in any other way (generation, partitions, metadata, unknown tagged fields) is decoded.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CommitTemplate:
         self.response_body = bytes(encode(success_response(topic), version))
 
     def offset_fields_in(self, body: bytes, version: int) -> list[bytes] | None:
-        """The bytes of offset and leader epoch of each partition; None if the request does not match."""
+        """Return the bytes of offset and leader epoch of each partition; None if the request does not match."""
         if len(body) != self.body_bytes or version != self.version:
             return None
         found: list[bytes] = []
@@ -75,7 +75,7 @@ class CommitTemplate:
         return found
 
     def records(self, offset_fields: list[bytes], value_suffix: bytes) -> list[Record]:
-        """`end` is the result of bare_value_end() for this commit time and topic."""
+        """Return the records. `end` is the result of bare_value_end() for this commit time and topic."""
         keys = self.keys
         records: list[Record] = []
         for row in range(len(offset_fields)):
@@ -88,7 +88,7 @@ class CommitTemplate:
 
 
 class CommitTemplateCache:
-    """The template of the commits of one connection, if they have one."""
+    """The template of the commits of one connection, if there is one."""
 
     def __init__(self) -> None:
         self.template: CommitTemplate | None = None
@@ -96,7 +96,10 @@ class CommitTemplateCache:
         self._misses = 0
 
     def should_build_template(self) -> bool:
-        """Call this when a commit does not match. Attempts are rare for clients whose commits never repeat."""
+        """Return whether to build a template after a commit that does not match.
+
+        Attempts are rare for clients whose commits never repeat.
+        """
         is_worth = self.is_used or self._misses % COMMITS_BETWEEN_ATTEMPTS == 0
         self._misses += 1
         self.is_used = False
@@ -107,7 +110,7 @@ class CommitTemplateCache:
 
 
 def can_be_template(request: OffsetCommitRequest, version: int, body: bytes) -> bool:
-    """Whether this is a member's commit of few partitions of one topic, without metadata or unknown fields."""
+    """Return whether this is a member's commit of few partitions of one topic, without metadata or unknown fields."""
     if version < VERSION_MIN or request.generation_id_or_member_epoch < 0 or len(request.topics) != 1:
         return False
     rows = request.topics[0].partitions
@@ -117,7 +120,7 @@ def can_be_template(request: OffsetCommitRequest, version: int, body: bytes) -> 
 
 
 def split_fixed_parts(body: bytes, rows: int, tail_bytes: int) -> list[bytes]:
-    """The bytes before, between and after the offsets."""
+    """Return the bytes before, between and after the offsets."""
     parts = []
     start = 0
     first = len(body) - tail_bytes - rows * PARTITION_BYTES + INDEX_BYTES

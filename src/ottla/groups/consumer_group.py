@@ -49,7 +49,7 @@ class TopicCatalog(Protocol):
 
     @property
     def new_topics_generation(self) -> int:
-        """The generation in which the last topic was created."""
+        """Return the generation in which the last topic was created."""
 
     def topic(self, name: str) -> TopicInfo | None: ...
 
@@ -57,7 +57,7 @@ class TopicCatalog(Protocol):
 
 
 def compute_metadata_hash(catalog: TopicCatalog, names: Iterable[str]) -> int:
-    """A signed 64-bit hash that changes when one of these topics is created, deleted or gets more partitions."""
+    """Return a signed 64-bit hash that changes when one of these topics is created, deleted or gets more partitions."""
     facts = [catalog.topic(name) for name in sorted(names)]
     text = ";".join(f"{fact.name}:{fact.topic_id}:{fact.partition_count}" for fact in facts if fact is not None)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True) if text else 0
@@ -69,12 +69,12 @@ AssignmentEpochs = dict[tuple[UUID, int], int]
 
 
 def topic_id_sort_key(item: tuple[UUID, object]) -> int:
-    """A sort key: UUIDs are compared in Python code, which takes milliseconds for thousands of topics."""
+    """Return a sort key: UUIDs are compared in Python code, which takes milliseconds for thousands of topics."""
     return item[0].int
 
 
 class MemberState(IntEnum):
-    """The numbers are those of Kafka's records."""
+    """The state of a member, with the numbers of Kafka's records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1  # it has partitions to revoke
@@ -143,7 +143,7 @@ class ConsumerGroup:
         self.regexes_resolved_generation = -1  # and its generation of the catalog
         self.regex_failure_ms: int | None = None  # soft state: when the write of a resolution last failed
         self.regex_subscriber_counts: Counter[str] = Counter()  # regular expression -> number of members
-        # topic -> number of members that name it and expressions that match it
+        # topic -> number of members that subscribe to it by name, and of expressions that match it
         self.subscriber_counts: Counter[str] = Counter()
         self._subscription_generation = 0  # changes with the set of subscribed topics
         self._cached_metadata_hash: tuple[int, int, int] = (-1, -1, 0)  # soft state: catalog generation, topics, hash
@@ -164,7 +164,7 @@ class ConsumerGroup:
         return "Stable" if is_settled else "Reconciling"
 
     def topics_of_member(self, member: ConsumerGroupMember) -> frozenset[str]:
-        """The topics of a member: by name, and by its regular expression if that is resolved."""
+        """Return the topics of a member: by name, and by its regular expression if that is resolved."""
         if not member.subscribed_topic_regex:
             return member.subscribed_topic_names
         matched = self.resolved_regexes.get(member.subscribed_topic_regex, frozenset())
@@ -174,7 +174,7 @@ class ConsumerGroup:
         return set(self.subscriber_counts)
 
     def metadata_hash_after(self, changes: Mapping[str, int], catalog: TopicCatalog) -> int:
-        """The metadata hash of the subscribed topics after these changes of their subscriber counts."""
+        """Return the metadata hash of the subscribed topics after these changes of their subscriber counts."""
         readers = self.subscriber_counts
         appear = {name for name, more in changes.items() if more > 0 and name not in readers}
         go = {name for name, more in changes.items() if more < 0 and readers[name] + more <= 0}
@@ -189,7 +189,7 @@ class ConsumerGroup:
     # ---- offsets
 
     def validate_offset_commit(self, member_id: str, epoch: int, partitions: Iterable[tuple[UUID, int]]) -> Error:
-        """The error of an offset commit by this member for these partitions.
+        """Return the error of an offset commit by this member for these partitions.
 
         KIP-1251: an older epoch is accepted if the member has owned all partitions since then, because its commit may
         arrive after a heartbeat that raised the epoch.
@@ -206,7 +206,10 @@ class ConsumerGroup:
         return Error.NONE if may else _stale_epoch_error(member)
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> Error:
-        """The error of an offset fetch. A client without member id may fetch, a member needs the current epoch."""
+        """Return the error of an offset fetch.
+
+        A client without member id may fetch, a member needs the current epoch.
+        """
         if member_id is None and epoch < 0:
             return Error.NONE
         member = self.members.get(member_id or "")
@@ -312,12 +315,12 @@ class ConsumerGroup:
 
 
 def _stale_epoch_error(member: ConsumerGroupMember) -> Error:
-    """Members of the classic protocol have generations instead of epochs."""
+    """Return the error of a stale epoch: members of the classic protocol have generations instead of epochs."""
     return Error.STALE_MEMBER_EPOCH if member.classic_metadata is None else Error.ILLEGAL_GENERATION
 
 
 def _assignment_epochs(value: ConsumerGroupCurrentMemberAssignmentValue) -> AssignmentEpochs:
-    """Records of Kafka before 4.3 have no assignment epochs: the member epoch is used for them."""
+    """Return the assignment epochs. Records of Kafka before 4.3 have none: the member epoch is used."""
     return {
         (row.topic_id, partition): epoch
         for row in (*value.assigned_partitions, *value.partitions_pending_revocation)

@@ -105,7 +105,7 @@ def regex_tombstone(group_id: str, pattern: str) -> Record:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """Tombstones in the order of replay: current assignment, target assignment, then the member itself."""
+    """Return tombstones in the order of replay: current assignment, target assignment, then the member itself."""
     current = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
     target = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     member = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)

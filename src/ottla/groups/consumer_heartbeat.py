@@ -78,7 +78,7 @@ class ConsumerGroups:
     def __init__(self, settings: GroupSettings, check_pattern: ValidateRegex, metadata: GroupMemory) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self.settings = settings
-        self.group_overrides: Mapping[str, ConsumerGroupTimes] = {}  # of groups with settings of their own
+        self.group_overrides: Mapping[str, ConsumerGroupTimes] = {}  # of groups with their own settings
         self.deadlines: Deadlines[MemberTimer] = Deadlines()
         self.memory = metadata
         self._check_pattern = check_pattern
@@ -87,7 +87,7 @@ class ConsumerGroups:
 
     @staticmethod
     def replay_records(group_id: str, records: Iterable[Any]) -> ConsumerGroup:
-        """The group after replay of these records."""
+        """Return the group after replay of these records."""
         group = ConsumerGroup(group_id)
         for kind, key, value in records:
             _replay(group, kind, key, value)
@@ -105,7 +105,7 @@ class ConsumerGroups:
         now_ms: int,
         upgraded: ConsumerGroup | None = None,
     ) -> Decision:
-        """`upgraded` is the classic group with this id, converted to a consumer group."""
+        """Handle a heartbeat. `upgraded` is the classic group with this id, converted to a consumer group."""
         try:
             if request.member_epoch in (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH):
                 return self._leave(request, reply_to, now_ms)
@@ -168,7 +168,7 @@ class ConsumerGroups:
         catalog: TopicCatalog,
         now_ms: int,
     ) -> CurrentAssignment | None:
-        """As step(), without a new target and without records; None if the target is older than the group epoch."""
+        """Reconcile without a new target and without records; None if the target is older than the group epoch."""
         plan = ConsumerGroupUpdate(group, previous, member, replaced_member_id, catalog, [], now_ms)
         plan.update_regex(self._check_pattern)
         plan.bump_group_epoch()
@@ -195,7 +195,7 @@ class ConsumerGroups:
         return group
 
     def check_memory_limit(self, group_id: str, size: int) -> None:
-        """Raises KafkaError if a new member would exceed the memory limit."""
+        """Check the memory limit for a new member. Raises KafkaError."""
         at_most = self.settings.metadata_bytes_max
         if not self.memory.has_capacity(group_id, size, at_most):
             problem = f"The members of all groups have reached ottla.group.metadata.max.bytes={at_most}."
@@ -204,7 +204,9 @@ class ConsumerGroups:
     def _get_or_create_member(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, owned: OwnedPartitions
     ) -> tuple[ConsumerGroupMember, str | None, list[Record]]:
-        """The member of the heartbeat, or a new one; a static member takes over the state of the one it replaces."""
+        """Return the member of the heartbeat, or a new one; a static member takes over the state of the one it
+        replaces.
+        """
         member = group.members.get(request.member_id)
         if request.instance_id is not None:
             named = group.static_members.get(request.instance_id)
@@ -234,7 +236,7 @@ class ConsumerGroups:
     def replace_static_member(
         self, group: ConsumerGroup, replaced: ConsumerGroupMember, member_id: str
     ) -> tuple[ConsumerGroupMember, list[Record]]:
-        """A static member with a new member id and the state of the member that it replaces."""
+        """Return a static member with a new member id and the state of the member that it replaces."""
         group_id = group.group_id
         member = copy(replaced)
         member.member_id = member_id
@@ -273,7 +275,7 @@ class ConsumerGroups:
     def remove_members(
         self, group: ConsumerGroup, leaving_members: Iterable[MemberIdentity], now_ms: int
     ) -> tuple[list[Error], Decision]:
-        """LeaveGroup, from classic members and from administrators; returns an error code for each member."""
+        """Handle LeaveGroup of classic members and administrators; returns an error code for each member."""
         errors = []
         gone: dict[str, ConsumerGroupMember] = {}
         for leaver in leaving_members:
@@ -321,12 +323,12 @@ class ConsumerGroups:
             member = group.members[member_id]
             self.schedule_session_timeout(
                 group_id, member, now_ms
-            )  # renewed, because the append of the removal may be refused
+            )  # renewed, because the append of the removal may be rejected
             decisions.append(self._remove_members(group, [member], now_ms))
         return decisions
 
     def start_sessions(self, now_ms: int) -> None:
-        """Give all members of the loaded groups a whole session time-out."""
+        """Give all members of the loaded groups a whole session timeout."""
         for group in self.groups.values():
             group.regexes_resolved_generation = -1  # generations of another broker are not comparable
             for member in group.members.values():
@@ -346,7 +348,7 @@ class ConsumerGroups:
             self.deadlines.set(timer, now_ms + member.rebalance_timeout_ms)
 
     def schedule_session_timeout(self, group_id: str, member: ConsumerGroupMember, now_ms: int) -> None:
-        """Restart the member's session; a classic member has its own time-out."""
+        """Restart the member's session; a classic member has its own timeout."""
         times = self._times_for(group_id)
         within_ms = (
             member.classic_metadata.session_timeout_ms
@@ -356,7 +358,7 @@ class ConsumerGroups:
         self.deadlines.set(MemberTimer("session", group_id, member.member_id), now_ms + within_ms)
 
     def schedule_join_timeout(self, group_id: str, member: ConsumerGroupMember, now_ms: int) -> None:
-        """A classic member got REBALANCE_IN_PROGRESS and must join within the rebalance time-out."""
+        """Start the rebalance timeout, within which a classic member with REBALANCE_IN_PROGRESS must join."""
         timer = MemberTimer("join", group_id, member.member_id)
         if self.deadlines.get(timer) is None:
             self.deadlines.set(timer, now_ms + member.rebalance_timeout_ms)
@@ -386,7 +388,7 @@ class ConsumerGroups:
             if value is None:
                 return
             group = self.groups[key.group_id] = ConsumerGroup(key.group_id)
-        # not when it is decided: the append may be refused
+        # not when it is decided: the append may be rejected
         if kind == CONSUMER_GROUP_MEMBER_METADATA and value is None:
             self._cancel_timers(key.group_id, key.member_id)
             self.memory.remove_all(each for each in (group.members.get(key.member_id),) if each is not None)
@@ -421,7 +423,7 @@ def _replay(group: ConsumerGroup, kind: int, key: Any, value: Any | None) -> Non
 def heartbeat_response(
     request: ConsumerGroupHeartbeatRequest, previous: ConsumerGroupMember, step: CurrentAssignment, interval_ms: int
 ) -> ConsumerGroupHeartbeatResponse:
-    """The response has an assignment if that has changed, or if the request has all fields (a full heartbeat)."""
+    """Return the response, with the assignment if it has changed, or if the request is a full heartbeat."""
     response = ConsumerGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=step.member_epoch, heartbeat_interval_ms=interval_ms
     )
@@ -453,7 +455,7 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> OwnedPartitions:
 def updated_member(
     previous: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str
 ) -> ConsumerGroupMember:
-    """The member after this heartbeat; fields that are null have not changed."""
+    """Return the member after this heartbeat; fields that are null have not changed."""
     member = copy(previous)
     member.classic_metadata = None
     member.client_id, member.client_host = client_id, client_host
@@ -500,7 +502,7 @@ def check_instance_id(named: str | None, request: ConsumerGroupHeartbeatRequest)
 def check_member_epoch(
     member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, owned: OwnedPartitions
 ) -> None:
-    """Accepts the current epoch, and the previous one if the member owns only assigned partitions.
+    """Accept the current epoch, and the previous one if the member owns only assigned partitions.
 
     Then the response with the current epoch was lost. Raises KafkaError(FENCED_MEMBER_EPOCH) otherwise.
     """
@@ -540,7 +542,7 @@ def describe_group(group: ConsumerGroup, assignors: tuple[str, ...], catalog: To
 
 
 def _describe_member(group: ConsumerGroup, member: ConsumerGroupMember, catalog: TopicCatalog) -> DescribedConsumer:
-    """Partitions that are pending revocation belong to the shown assignment."""
+    """Return the description of a member; its assignment includes partitions that are pending revocation."""
     pending = member.partitions_pending_revocation
     held = {
         topic_id: member.assigned_partitions.get(topic_id, NO_PARTITIONS) | pending.get(topic_id, NO_PARTITIONS)

@@ -51,7 +51,7 @@ def encode_record(kind: int, key: Any, value: Any | None, version: int = 0) -> R
 
 
 def decode_record(key: bytes, value: bytes | None) -> tuple[int, Any, Any | None] | None:
-    """Returns type, key and value; None for a type that only newer releases know."""
+    """Return type, key and value; None for a type of newer releases."""
     kind = read_type(key)
     known = GROUP_RECORDS.get(kind)
     if known is None:
@@ -74,7 +74,7 @@ def read_type(data: bytes) -> int:
 
 
 def group_record(group: ClassicGroup, assignments: dict[str, bytes]) -> Record:
-    """The record of the group's current state, with these assignments."""
+    """Return the record of the group's current state, with these assignments."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
@@ -91,7 +91,7 @@ def group_tombstone(group_id: str) -> Record:
 
 
 def restore_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """The group after replay of this record: stable if it has members, else empty."""
+    """Return the group after replay of this record: stable if it has members, otherwise empty."""
     group = ClassicGroup(group_id, value.current_state_timestamp)
     group.generation = value.generation
     group.protocol_type = value.protocol_type or None
@@ -204,7 +204,7 @@ def commit_record(
     commit_ms: int,
     topic_id: UUID = ZERO_UUID,
 ) -> Record:
-    """As in Kafka, only ordinary commits have a topic id, and nothing reads it yet."""
+    """Return the record of a commit. As in Kafka, only ordinary commits have a topic id, which is not used yet."""
     text = metadata.encode()
     if len(text) > SHORT_METADATA_BYTES_MAX:
         message = OffsetCommitValue(
@@ -226,7 +226,7 @@ def commit_record(
 
 
 def plain_value_suffix(commit_ms: int, topic_id: UUID) -> bytes:
-    """The bytes after offset and leader epoch in a value without metadata."""
+    """Return the bytes after offset and leader epoch in a value without metadata."""
     head: bytes = _pack_plain_suffix(1, commit_ms)
     return head + _topic_id_suffix(topic_id)
 
@@ -238,12 +238,12 @@ def _topic_id_suffix(topic_id: UUID) -> bytes:
 
 
 def offset_tombstone(group: str, topic: str, partition: int) -> Record:
-    """The tombstone of this offset."""
+    """Return the tombstone of this offset."""
     return Record(offset_key(group, topic, partition), None)
 
 
 def topic_tombstone(topic: str) -> Record:
-    """The record that voids all earlier commits for this topic, in all groups.
+    """Return the record that voids all earlier commits for this topic, in all groups.
 
     For Kafka it is a tombstone of an offset that cannot exist.
     """
@@ -257,7 +257,7 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def cached_offset_key(group: str, topic: str, partition: int) -> bytes:
-    """As offset_key(), for an offset that is committed repeatedly: the decoded key is cached."""
+    """Return offset_key() for an offset that is committed repeatedly: the decoded key is cached."""
     key = offset_key(group, topic, partition)
     if len(_cached_keys) >= CACHED_KEYS_MAX:
         _cached_keys.clear()
@@ -266,7 +266,7 @@ def cached_offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def decode_plain_commit(key: bytes, value: bytes) -> OffsetCommitRecord | None:
-    """The offset that this record commits; None for other types and forms of records."""
+    """Return the offset that this record commits; None for other types and forms of records."""
     place = _cached_keys.get(key) or _decode_offset_key(key)
     if place is None or len(value) < VALUE_HEAD_BYTES + 9:
         return None
@@ -307,7 +307,7 @@ def _decode_offset_key(key: bytes) -> GroupTopicPartition | None:
 
 
 def _has_known_suffix(value: bytes, position: int) -> bool:
-    """Whether the commit time is followed by the topic id only, or by nothing."""
+    """Return whether the commit time is the last field, or followed by the topic id only."""
     rest = len(value) - position
     if rest == TOPIC_ID_SUFFIX_BYTES:
         return value[position : position + 3] == TOPIC_ID_TAG_HEADER
@@ -315,7 +315,7 @@ def _has_known_suffix(value: bytes, position: int) -> bool:
 
 
 def to_offset_commit(key: Any, value: Any) -> OffsetCommitRecord:
-    """The same from decoded messages, for records of every form."""
+    """Return the commit from decoded messages, for records of every form."""
     return OffsetCommitRecord(
         key.group,
         key.topic,

@@ -75,7 +75,7 @@ class GroupCoordinator:
         self.offset_manager = OffsetManager(self.classic, self.consumer, catalog)
         self.offsets = self.offset_manager.offsets
         self.topic_change_count = (
-            0  # the number of topic changes before this machine was made, as the driver counts them
+            0  # the number of topic changes before this machine was created, as counted by the driver
         )
         self._classic_members = ConsumerGroupClassicMembers(self.consumer)
         self.consumer.downgrade = self._maybe_downgrade
@@ -98,7 +98,7 @@ class GroupCoordinator:
         if former is not None and former.members:
             return self._classic_members.join(former, request, client, new_member_id, self._catalog(), reply_to, now_ms)
         decision = self.classic.join(request, client, new_member_id, reply_to, now_ms)
-        if former is not None and request.group_id in self.groups:  # also after an append that was refused
+        if former is not None and request.group_id in self.groups:  # even after an append that was rejected
             decision.records[:0] = consumer_group_tombstones(former)
         return decision
 
@@ -110,7 +110,10 @@ class GroupCoordinator:
         reply_to: ReplyTo,
         now_ms: int,
     ) -> Decision:
-        """A classic group becomes a consumer group when the first member with the consumer protocol joins."""
+        """Handle a heartbeat.
+
+        A classic group becomes a consumer group when the first member with the consumer protocol joins.
+        """
         former = self.groups.get(request.group_id)
         if former is None:
             return self.consumer.heartbeat(request, client.client_id, client.host, catalog, reply_to, now_ms)
@@ -161,7 +164,7 @@ class GroupCoordinator:
     # ---- administration
 
     def delete_group(self, group_id: str) -> tuple[list[Record], Error, bool]:
-        """Returns records, error, and whether they delete the whole group: many offsets take several calls."""
+        """Return records, error, and whether they delete the whole group: many offsets need several calls."""
         group = self.groups.get(group_id)
         consumer_group = self.consumer.groups.get(group_id)
         if group is None and consumer_group is None:
@@ -256,7 +259,7 @@ class GroupCoordinator:
             self.offsets.remove(group, topic, partition)
 
     def _apply_group(self, group_id: str, value: Any | None) -> None:
-        """Records only restore groups during the load: afterwards the state in memory is ahead of them."""
+        """Restore a group during the load; afterwards the state in memory is ahead of the records."""
         if value is None:
             self._remove_classic_group(group_id)
         elif self._is_loading or group_id not in self.groups:
@@ -310,7 +313,9 @@ class GroupCoordinator:
     # ---- time
 
     def next_wakeup_ms(self) -> int | None:
-        """A lower bound, because this runs after every request: a renewed session is corrected when it comes up."""
+        """Return a lower bound, because this runs after every request: the deadline of a renewed session is corrected
+        when it expires.
+        """
         soonest_ms = self._sweep_due_ms
         for at_ms in (self.classic.deadlines.lower_bound_ms(), self.consumer.deadlines.lower_bound_ms()):
             if at_ms is not None and (soonest_ms is None or at_ms < soonest_ms):

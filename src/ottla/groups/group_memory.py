@@ -1,7 +1,7 @@
 """Memory of group members: the bytes of their protocol metadata, assignments and subscriptions.
 
 Clients choose these sizes and the number of members, so all groups of a broker share one limit. When it is reached,
-new members are refused; existing members continue and may rejoin.
+new members are rejected; existing members continue and may rejoin.
 
 Every change of a member updates the count, because summing it up on every join would be slow.
 """
@@ -20,7 +20,7 @@ class MeasuredMember(Protocol):
     counted_bytes: int
 
     def metadata_bytes(self) -> int:
-        """Its current size."""
+        """Return its current size."""
 
 
 class GroupMemory:
@@ -31,7 +31,7 @@ class GroupMemory:
         self.total_bytes: Callable[[], int] | None = None  # returns the count of all partitions on this broker
         self.on_limit_reached: Callable[[str], None] = lambda _: (
             None
-        )  # called with the group whose new member is refused
+        )  # called with the group whose new member is rejected
 
     def update(self, member: MeasuredMember) -> None:
         """Count a new member, or one that has changed."""
@@ -48,7 +48,7 @@ class GroupMemory:
             self.remove(member)
 
     def has_capacity(self, group_id: str, size: int, limit: int) -> bool:
-        """Whether a new member of this size may join."""
+        """Return whether a new member of this size may join."""
         used = self.used if self.total_bytes is None else self.total_bytes()
         if used + size <= limit:
             return True

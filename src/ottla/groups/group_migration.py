@@ -130,7 +130,7 @@ class ConsumerGroupClassicMembers:
             self._consumer.check_memory_limit(group.group_id, protocols_bytes(request.protocols))
 
     def _is_last_consumer_protocol_member(self, group: ConsumerGroup, instance_id: str | None) -> bool:
-        """Whether only classic members remain when this static member rejoins with the classic protocol."""
+        """Return whether only classic members remain when this static member rejoins with the classic protocol."""
         former = group.members.get(group.static_members.get(instance_id or "", ""))
         if former is None or former.classic_metadata is not None:
             return False
@@ -150,7 +150,10 @@ class ConsumerGroupClassicMembers:
         reply_to: ReplyTo,
         now_ms: int,
     ) -> Decision:
-        """Members keep a target of the current epoch; with an older target the classic group rebalances."""
+        """Downgrade the group.
+
+        Members keep a target of the current epoch; with an older target the classic group rebalances.
+        """
         step = self._consumer.reconcile_with_last_target(group, known, former_id, member, owned, catalog, now_ms)
         former_id = former_id or member.member_id
         stay = [(each, group.target_assignment.get(each.member_id, {})) for each in group.members.values()]
@@ -214,7 +217,7 @@ class ConsumerGroupClassicMembers:
     def _find(
         group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
     ) -> tuple[ConsumerGroupMember | None, Error]:
-        """The classic member of a request, and the error if another member has its instance id or it is stale."""
+        """Return the classic member of a request, and the error if it is stale or its instance id is reused."""
         if instance_id is not None:
             named = group.static_members.get(instance_id)
             if named is not None and named != member_id:
@@ -230,7 +233,7 @@ class ConsumerGroupClassicMembers:
 
 
 def _must_rejoin(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
-    """Whether it has partitions to revoke, or the partitions that it waits for are free."""
+    """Return whether it has partitions to revoke, or the partitions that it waits for are free."""
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
         return member.state is MemberState.UNREVOKED_PARTITIONS
     wanted = group.target_assignment.get(member.member_id, {})
@@ -260,7 +263,7 @@ def _updated_member(
 
 
 def _common_protocols(group: ConsumerGroup) -> set[str] | None:
-    """The protocols that all classic members support; None without classic members."""
+    """Return the protocols that all classic members support; None without classic members."""
     sets = [
         {protocol.name for protocol in member.classic_metadata.supported_protocols}
         for member in group.members.values()
@@ -270,7 +273,7 @@ def _common_protocols(group: ConsumerGroup) -> set[str] | None:
 
 
 def _first_protocol(member: ConsumerGroupMember) -> str:
-    """The coordinator assigns, so the members need no common protocol."""
+    """Return the member's first protocol: the coordinator assigns, so the members need no common protocol."""
     assert member.classic_metadata is not None
     return member.classic_metadata.supported_protocols[0].name
 
@@ -290,14 +293,14 @@ def _read_subscription(request: JoinGroupRequest) -> Subscription:
     try:
         return read_versioned(Subscription, request.protocols[0].metadata)
     except ProtocolError:
-        raise KafkaError(Error.UNKNOWN_SERVER_ERROR) from None  # as Kafka answers
+        raise KafkaError(Error.UNKNOWN_SERVER_ERROR) from None  # as in Kafka
 
 
 # ---- upgrade
 
 
 def upgrade_problem(group: ClassicGroup, size_max: int, policy: str) -> str | None:
-    """The reason why this group cannot become a consumer group while it has members."""
+    """Return the reason why this group cannot become a consumer group while it has members, or None."""
     if policy not in UPGRADES:
         return "online upgrade is disabled"
     if group.protocol_type != CONSUMER:
@@ -307,7 +310,7 @@ def upgrade_problem(group: ClassicGroup, size_max: int, policy: str) -> str | No
     try:
         for member in group.members.values():
             _, assignment = _read_member(group, member)
-            if assignment.user_data:  # the group's own assignor needs it, and ours would drop it
+            if assignment.user_data:  # the group's own assignor needs it, and the broker's would discard it
                 return CUSTOM_ASSIGNOR
     except ProtocolError:
         return "the embedded consumer protocol is malformed"
@@ -315,7 +318,7 @@ def upgrade_problem(group: ClassicGroup, size_max: int, policy: str) -> str | No
 
 
 def upgrade(group: ClassicGroup, catalog: TopicCatalog) -> tuple[ConsumerGroup, list[Record]]:
-    """The same group under the new protocol, as it will be when these records are applied."""
+    """Return the group under the new protocol, as after these records are applied."""
     epoch = group.generation
     members = [_upgraded(group, member, catalog) for member in group.members.values()]
     names = {name for member in members for name in member.subscribed_topic_names}
@@ -348,7 +351,7 @@ def _upgraded(group: ClassicGroup, member: ClassicGroupMember, catalog: TopicCat
 
 
 def _read_member(group: ClassicGroup, member: ClassicGroupMember) -> tuple[Subscription, ClassicAssignment]:
-    """Raises ProtocolError for metadata that are not in the format of the consumer protocol."""
+    """Decode the metadata of a member. Raises ProtocolError."""
     protocol = group.protocol_name or member.protocols[0].name
     subscription = read_versioned(Subscription, member.protocol_metadata(protocol))
     if not member.assignment:
@@ -360,7 +363,7 @@ def _read_member(group: ClassicGroup, member: ClassicGroupMember) -> tuple[Subsc
 
 
 def can_downgrade(size: int, settings: GroupSettings) -> bool:
-    """Whether a group with this number of members, all classic, can become a classic group."""
+    """Return whether a group with this number of members, all classic, can become a classic group."""
     return settings.migration_policy in DOWNGRADES and size <= settings.size_max
 
 
@@ -372,7 +375,7 @@ def downgrade(
     *,
     must_rebalance: bool,
 ) -> Decision:
-    """The decision that turns a group into a classic group of these members with their target assignments."""
+    """Return the decision that turns a group into a classic group of these members with their target assignments."""
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation = group.group_epoch
     classic.protocol_type = CONSUMER

@@ -81,7 +81,7 @@ class OffsetExpiration:
                 batch.add(record)
 
     def _condition(self, group_id: str) -> ExpirationCondition | None:
-        """None if no offset of the group expires now."""
+        """Return the condition; None if no offset of the group expires now."""
         consumer_group = self._manager.consumer.groups.get(group_id)
         if consumer_group is not None:
             return ExpirationCondition(consumer_group.subscribed_topics(), None)
@@ -94,14 +94,17 @@ class OffsetExpiration:
         return ExpirationCondition(reads, None) if reads is not None else None
 
     def _is_expired(self, commit: OffsetAndMetadata, rule: ExpirationCondition) -> bool:
-        """The retention starts when the last member left the group, or at the commit if it never had members."""
+        """Return whether an offset is expired.
+
+        Its retention starts when the last member left the group, or at the commit if the group never had members.
+        """
         if commit.expire_ms >= 0:
             return self._now_ms >= commit.expire_ms
         since_ms = rule.base_timestamp_ms if rule.base_timestamp_ms is not None else commit.commit_ms
         return self._now_ms - since_ms >= self._manager.settings.offsets_retention_ms
 
     def _group_tombstones(self, group_id: str, had_offsets: bool) -> list[Record]:
-        """The tombstones of an empty group. A consumer group is deleted only together with its last offset."""
+        """Return the tombstones of an empty group. A consumer group is deleted only with its last offset."""
         manager = self._manager
         if manager.offsets.has_offsets(group_id):
             return []
@@ -123,7 +126,7 @@ class DeletedTopicCleanup:
     """
 
     def __init__(self, offsets: Offsets, names: Container[str], bytes_max: int) -> None:
-        """`names` are topics that do not exist. A name may be removed from it once the topic is void."""
+        """`names` are topics that do not exist. A name may be removed from it after the topic is void."""
         self._offsets = offsets
         self._names = names
         self._batch = SweepBatch(bytes_max)
@@ -158,14 +161,14 @@ class DeletedTopicCleanup:
                 return
             if self._offsets.is_pending(
                 group_id, topic, partition
-            ):  # the tombstone would remove the pending offset, too
+            ):  # the tombstone would also remove the pending offset
                 self._is_complete = False
                 return
         self._batch.add(offset_tombstone(group_id, topic, partition))
         self._last = topics, topic, partition, kept
 
     def _check_last_tombstone(self) -> None:
-        """Note if the last offset of the batch is still there: then the append of its tombstone was refused."""
+        """Record whether the last offset of the batch still exists: then the append of its tombstone was rejected."""
         if self._last is not None:
             topics, topic, partition, kept = self._last
             self._last = None

@@ -74,7 +74,10 @@ class OffsetManager:
     def commit(
         self, request: OffsetCommitRequest, reply_to: ReplyTo, now_ms: int, version: int = MEMBER_EPOCH_VERSION_MIN
     ) -> Decision:
-        """OffsetCommit, by members and by clients that assign partitions themselves. Topics have names and ids."""
+        """Handle OffsetCommit of members and of clients that assign partitions themselves.
+
+        Topics have names and ids.
+        """
         group_id: str = request.group_id
         generation = request.generation_id_or_member_epoch
         error = self._validate_commit(
@@ -103,7 +106,7 @@ class OffsetManager:
     def commit_from_template(
         self, template: CommitTemplate, offset_fields: list[bytes], reply_to: ReplyTo, now_ms: int
     ) -> Decision | None:
-        """The same for a request that matches a template; the reply is an error code. None if it is not accepted."""
+        """Handle a commit that matches a template; the reply is an error code. None if it is not accepted."""
         member_id = template.member_id
         error = self._validate_commit(
             template.group_id, template.generation, member_id, template.instance_id, template.topics, template.version
@@ -122,7 +125,7 @@ class OffsetManager:
     def commit_transactional(
         self, request: TxnOffsetCommitRequest, refused: RefusedPartitions, reply_to: ReplyTo, now_ms: int
     ) -> Decision:
-        """TxnOffsetCommit: the offsets are pending until the marker of the transaction is written."""
+        """Handle TxnOffsetCommit: the offsets are pending until the marker of the transaction is written."""
         error = self._validate_transactional_commit(request, refused)
         decision = Decision(stamp=TransactionalProducer(request.producer_id, request.producer_epoch))
         topics = []
@@ -176,7 +179,10 @@ class OffsetManager:
         return error
 
     def _validate_transactional_commit(self, request: TxnOffsetCommitRequest, refused: RefusedPartitions) -> Error:
-        """KIP-447: a producer that commits for a group member needs the current generation."""
+        """Return the error of a commit:
+
+        a producer that commits for a group member needs the current generation (KIP-447).
+        """
         generation, member_id, instance_id = request.generation_id, request.member_id, request.group_instance_id
         group = self.groups.get(request.group_id)
         consumer_group = self.consumer.groups.get(request.group_id)
@@ -193,7 +199,7 @@ class OffsetManager:
     def _validate_consumer_group_commit(
         self, group: ConsumerGroup, request: TxnOffsetCommitRequest, refused: RefusedPartitions
     ) -> Error:
-        """TxnOffsetCommit has a generation instead of a member epoch, and topic names instead of ids."""
+        """Return the error of a TxnOffsetCommit, which has a generation instead of a member epoch, and topic names."""
         catalog = self._catalog()
         facts = {topic.name: catalog.topic(topic.name) for topic in request.topics}
         places = [
@@ -207,14 +213,14 @@ class OffsetManager:
         return Error.ILLEGAL_GENERATION if error is Error.STALE_MEMBER_EPOCH else error
 
     def validate_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> Error:
-        """The error of an OffsetFetch (member id and epoch since v9)."""
+        """Return the error of an OffsetFetch (member id and epoch since v9)."""
         group = self.consumer.groups.get(group_id)
         return Error.NONE if group is None else group.validate_offset_fetch(member_id, member_epoch)
 
     # ---- deletion
 
     def delete_offsets(self, request: OffsetDeleteRequest, refused: RefusedPartitions, reply_to: ReplyTo) -> Decision:
-        """OffsetDelete: offsets of topics that the group does not subscribe to."""
+        """Handle OffsetDelete: delete offsets of topics that the group does not subscribe to."""
         group = self.groups.get(request.group_id)
         consumer_group = self.consumer.groups.get(request.group_id)
         if group is None and consumer_group is None:
@@ -238,7 +244,7 @@ class OffsetManager:
         return decision
 
     def _subscribed_topics(self, group_id: str) -> set[str] | None:
-        """The topics that the group's members subscribe to; None if that is unknown."""
+        """Return the topics that the group's members subscribe to; None if that is unknown."""
         consumer_group = self.consumer.groups.get(group_id)
         if consumer_group is not None:
             return consumer_group.subscribed_topics()
@@ -254,7 +260,7 @@ class OffsetManager:
         ]
 
     def some_tombstones(self, group_id: str, limit: int) -> tuple[list[Record], bool]:
-        """Tombstones for some committed and pending offsets of a group, and whether these are all."""
+        """Return tombstones for some committed and pending offsets of a group, and whether these are all."""
         places = list(islice(self.offsets.partitions_of(group_id), limit))
         return [offset_tombstone(*place) for place in dict.fromkeys(places)], len(places) < limit
 
@@ -266,7 +272,7 @@ def _topic_id_partitions(topics: list[OffsetCommitRequestTopic]) -> Iterator[tup
 
 
 def _partition_response(index: int, error: Error) -> OffsetCommitResponsePartition:
-    """As the constructor, whose keyword arguments take three times as long; every commit needs one."""
+    """Create a response without the constructor, whose keyword arguments take three times as long."""
     row: OffsetCommitResponsePartition = _new(OffsetCommitResponsePartition)
     row.partition_index, row.error_code = index, error
     return row

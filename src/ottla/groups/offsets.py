@@ -1,7 +1,7 @@
 """Committed offsets of groups, and pending ones of open transactions.
 
 A transactional offset is pending until the transaction's marker is in the log. A later ordinary commit of the same
-partition wins over an earlier transactional one: the order in the log decides.
+partition overrides an earlier transactional one: the order in the log decides.
 
 A topic may be void up to a position in the log: earlier commits for it are not returned, although they stay in memory
 and in the log until their tombstones are written (offset_expiration.py).
@@ -82,17 +82,17 @@ class Offsets:
         return found
 
     def is_pending(self, group: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction may still change this offset."""
+        """Return whether an open transaction may still change this offset."""
         return any(
             partition in groups.get(group, {}).get(topic, {}) for groups in self._pending.values() if group in groups
         )
 
     def has_offsets(self, group: str) -> bool:
-        """Whether it has any committed or pending offset, void or not."""
+        """Return whether the group has any committed or pending offset, void or not."""
         return bool(self._groups.get(group)) or any(group in groups for groups in self._pending.values())
 
     def all_groups(self) -> Iterator[tuple[str, Topics]]:
-        """All committed and pending offsets by group, void or not. Offsets may change during the iteration.
+        """Yield all committed and pending offsets by group, void or not. Offsets may change during the iteration.
 
         Pending offsets come first: the end of a transaction moves them to the committed ones, never the other way.
         """
@@ -103,7 +103,7 @@ class Offsets:
                     yield group, topics
 
     def partitions_of(self, group: str) -> Iterator[GroupTopicPartition]:
-        """The partitions of all committed and pending offsets of a group, void or not; may have duplicates."""
+        """Yield the partitions of all committed and pending offsets of a group, void or not; may have duplicates."""
         for groups in [self._groups, *self._pending.values()]:
             for topic, partitions in groups.get(group, {}).items():
                 for partition in partitions:
@@ -142,7 +142,7 @@ class Offsets:
                 topics.pop(topic, None)
 
     def clear_deleted_topics(self, deleted_topics: dict[str, int]) -> None:
-        """The voided offsets of these topics, up to these positions, are removed."""
+        """Record that the voided offsets of these topics, up to these positions, are removed."""
         for topic, place in deleted_topics.items():
             if self.deleted_topics.get(topic) == place:
                 del self.deleted_topics[topic]

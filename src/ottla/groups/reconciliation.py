@@ -1,8 +1,8 @@
 """Reconciliation of a member's current assignment with its target assignment (KIP-848).
 
-A member first revokes partitions, then moves to the new epoch and takes the free ones; partitions that other members
-own follow in later steps. A partition is never assigned to a member while another one owns it. A member revokes
-partitions of topics that it does not subscribe to any more at once, before the next target is computed.
+A member first revokes partitions, then moves to the new epoch and gets the free ones; partitions that other members own
+follow in later steps. A partition is never assigned to a member while another one owns it. A member at once revokes
+partitions of topics that it no longer subscribes to, before the next target is computed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def next_assignment(
     owned: OwnedPartitions,
     is_free: Callable[[UUID, int], bool],
 ) -> CurrentAssignment:
-    """`subscribed` are the topics that the member subscribes to; None if they have not changed."""
+    """Return the next assignment. `subscribed` are the topics of the member's subscription; None if unchanged."""
     if member.state is MemberState.STABLE and member.member_epoch == target_epoch:
         return current_assignment(member) if subscribed is None else _without_unsubscribed(member, subscribed, owned)
     if member.state is MemberState.UNREVOKED_PARTITIONS and _owns_revoked_partitions(
@@ -86,7 +86,10 @@ def current_assignment(member: ConsumerGroupMember) -> CurrentAssignment:
 
 
 def static_member_left(member: ConsumerGroupMember, epoch: int) -> CurrentAssignment:
-    """A static member that leaves keeps its partitions, but not their assignment epochs."""
+    """Return the assignment of a static member that leaves:
+
+    it keeps its partitions, but not their assignment epochs.
+    """
     since = {(topic_id, each): 0 for topic_id, partitions in member.assigned_partitions.items() for each in partitions}
     return CurrentAssignment(epoch, member.previous_member_epoch, member.state, member.assigned_partitions, {}, since)
 
@@ -117,7 +120,9 @@ def _revoke(member: ConsumerGroupMember, kept: Assignment, to_revoke: Assignment
 
 
 def _owns_revoked_partitions(owned: OwnedPartitions, revoked: Assignment) -> bool:
-    """A member that does not report its partitions may own all of them."""
+    """Return whether the member may own revoked partitions; one that does not report its partitions may own all of
+    them.
+    """
     if owned is None:
         return True
     return any(owned.get(topic_id, NO_PARTITIONS) & partitions for topic_id, partitions in revoked.items())

@@ -27,6 +27,6 @@ class GroupSettings(NamedTuple):
     consumer_size_max: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     migration_policy: str = "bidirectional"
-    metadata_bytes_max: int = 128 << 20  # ottla's own: the limit of all groups of this broker together
+    metadata_bytes_max: int = 128 << 20  # ottla's own: the limit of all groups of this broker
     regex_refresh_interval_ms: int = 600_000
-    new_member_join_timeout_ms: int = 300_000  # a constant in Kafka: the longest wait of a first join
+    new_member_join_timeout_ms: int = 300_000  # a constant in Kafka: maximum wait for the first rebalance

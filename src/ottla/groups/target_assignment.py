@@ -60,14 +60,14 @@ class ConsumerGroupUpdate:
         self._target_epoch = group.assignment_epoch
         self._target: Assignment = group.target_assignment.get(replaced_member_id or member.member_id, {})
         self._topic_ids_by_names: dict[frozenset[str], frozenset[UUID]] = {}  # topic ids by names
-        self._removed_regex = ""  # the regular expression that no member subscribes to any more
+        self._removed_regex = ""  # the regular expression that no member subscribes to any longer
         self._has_subscription_changed = previous.subscribed_topic_names != member.subscribed_topic_names
 
     def update_regex(self, check_pattern: ValidateRegex) -> None:
         """Handle a change of the member's regular expression.
 
         A new expression is resolved later (topic_regexes.py) and has no topics until then. So the epoch is raised only
-        if the expression is resolved already, or if the member has none any more.
+        if the expression is resolved already, or if the member no longer has one.
         """
         was, pattern = self._previous.subscribed_topic_regex, self._member.subscribed_topic_regex
         if was == pattern:
@@ -89,11 +89,11 @@ class ConsumerGroupUpdate:
         if self._has_subscription_changed or metadata_hash != self._group.metadata_hash:
             self._epoch += 1
             self.records.append(group_epoch_record(self._group.group_id, self._epoch, metadata_hash))
-        if not self.records:  # an append may be refused, and then the next heartbeat must find the change again
+        if not self.records:  # an append may be rejected, and then the next heartbeat must find the change again
             self._group.last_checked_generation = self._catalog.generation
 
     def _subscriber_count_changes(self) -> dict[str, int]:
-        """The changes of the subscriber counts of topics."""
+        """Return the changes of the subscriber counts of topics."""
         counted = self._group.members.get(self._replaced_member_id or self._member.member_id)
         changes = Counter(self._member.subscribed_topic_names)
         changes.subtract(counted.subscribed_topic_names if counted is not None else ())
@@ -125,14 +125,14 @@ class ConsumerGroupUpdate:
 
     @property
     def is_target_outdated(self) -> bool:
-        """Whether the target is older than the group: it may hold topics that a member does not subscribe to."""
+        """Whether the target is older than the group: it may contain topics that a member does not subscribe to."""
         return self._epoch > self._target_epoch
 
     def reconcile(self, owned: OwnedPartitions) -> CurrentAssignment:
         """Reconcile the member with its target; adds a record if its assignment changes."""
         mine = {self._member.member_id, self._replaced_member_id}
         owners = self._group.partition_owners
-        # A target older than the group or the subscription may hold topics that the member does not subscribe to.
+        # A target older than the group or the subscription may contain topics that the member does not subscribe to.
         member = self._member
         is_moving = member.state is not MemberState.STABLE or member.member_epoch != self._target_epoch
         is_old = self.is_target_outdated or self._has_subscription_changed
@@ -178,7 +178,7 @@ class ConsumerGroupUpdate:
 def preferred_server_assignor(
     group: ConsumerGroup, assignors: tuple[str, ...], heartbeating_member: ConsumerGroupMember | None = None
 ) -> str:
-    """The assignor that most members prefer; without a preference the first of the broker's list."""
+    """Return the assignor that most members prefer; without a preference the first of the broker's list."""
     votes: dict[str, int] = {}
     members = {
         **group.members,

@@ -1,8 +1,8 @@
 """Resolution of the regular expressions that members of consumer groups subscribe to.
 
-As in Kafka, a heartbeat starts a resolution and does not wait for it: the driver of the machine takes the Resolution,
-matches the names of all topics, and returns the result. All expressions of a group are resolved together, at most once
-in ten seconds, so the group rebalances once.
+As in Kafka, a heartbeat starts a resolution and does not wait for it: the driver of the machine processes the
+Resolution, matches the names of all topics, and returns the result. All expressions of a group are resolved together,
+at most once in ten seconds, so the group rebalances once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFRESH_INTERVAL_MS_MIN: Final = 10_000
 
 
 class RegexResolution(NamedTuple):
-    """The regular expressions of a group to resolve, against the topics that the member of the heartbeat may see."""
+    """The regular expressions of a group to resolve, for the topics that the member of the heartbeat may describe."""
 
     group_id: str
     patterns: frozenset[str]
@@ -53,7 +53,7 @@ class RegexResolutions:
             self._due.append(resolution)
 
     def take_due(self) -> list[RegexResolution]:
-        """The started resolutions. For each the driver calls on_found, once or several times, then on_ended."""
+        """Return the started resolutions. For each the driver calls on_found, once or several times, then on_ended."""
         due, self._due = self._due, []
         return due
 
@@ -79,7 +79,7 @@ def resolution_due(
     refresh_interval_ms: int,
     now_ms: int,
 ) -> RegexResolution | None:
-    """The resolution that is due after the heartbeat that changed `previous` to `member`, if any.
+    """Return the resolution that is due after the heartbeat that changed `previous` to `member`, if any.
 
     The group itself does not reflect the heartbeat yet.
     """
@@ -108,7 +108,7 @@ def resolution_due(
 def resolved_records(
     group: ConsumerGroup, resolution: RegexResolution, found: Mapping[str, frozenset[str]]
 ) -> list[Record]:
-    """The records for the topics of some expressions; the group epoch is raised if the topics have changed."""
+    """Return the records for the topics of some expressions; the group epoch is raised if the topics have changed."""
     records = []
     changes: Counter[str] = Counter()
     for pattern, topics in found.items():

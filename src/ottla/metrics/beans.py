@@ -1,4 +1,4 @@
-"""Metrics under Kafka's MBean names: what JMX shows of Apache Kafka, without a JVM.
+"""Metrics under Kafka's MBean names: the JMX metrics of Apache Kafka, without a JVM.
 
 A bean is a name (`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec`) and attributes. Beans are generated one by
 one on request, so that the caller can yield to the event loop in between.
@@ -65,7 +65,7 @@ class Source(NamedTuple):
     domain: str
     type: str
     beans: Callable[[], Iterator[Bean | None]]
-    is_large: bool = False  # one bean a partition: shown only if requested by name
+    is_large: bool = False  # one bean per partition: shown only if requested by name
 
 
 def named(domain: str, type_: str, name: str, **keys: str) -> ObjectName:
@@ -94,7 +94,7 @@ def meter_attributes(meter: Meter, count: int, now_s: float, unit: str) -> dict[
 
 
 def histogram_attributes(recent: RecentHistogram, count: int, divisor: float = 1.0, zeros: int = 0) -> dict[str, Value]:
-    """Percentiles of the last minutes, and totals since the start; adds `zeros` values of zero.
+    """Return percentiles of the last minutes, and totals since the start; adds `zeros` values of zero.
 
     `count` is the true number of values, because the histogram may have only a sample of them.
     """
@@ -150,7 +150,7 @@ class Pattern(NamedTuple):
 
 
 def parse_pattern(text: str) -> Pattern:
-    """`domain:key=value,key=value,*`; raises BadNameError."""
+    """Parse `domain:key=value,key=value,*`. Raises BadNameError."""
     if len(text) > NAME_LENGTH_MAX:
         raise BadNameError(f"A name may have {NAME_LENGTH_MAX} characters")
     domain, colon, rest = text.partition(":")
@@ -171,7 +171,7 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def find(sources: Iterable[Source], pattern: Pattern) -> Iterator[Bean | None]:
-    """The beans that match, with None at points to yield to the event loop."""
+    """Yield the beans that match, with None at points to yield to the event loop."""
     for source in sources:
         if pattern.may_match(source):
             for bean in source.beans():
@@ -179,7 +179,7 @@ def find(sources: Iterable[Source], pattern: Pattern) -> Iterator[Bean | None]:
 
 
 def quoted(text: str) -> str:
-    """A quoted value, as Java's ObjectName.quote writes it."""
+    """Return a quoted value, as Java's ObjectName.quote writes it."""
     return '"' + re.sub(r'(["\\*?])', r"\\\1", text).replace("\n", "\\n") + '"'
 
 
@@ -205,7 +205,7 @@ def _split_keys(text: str) -> list[str]:
 
 
 def glob_matches(pattern: str, text: str) -> bool:
-    """Whether a text matches a pattern with * and ?. The time is at most the product of their lengths."""
+    """Return whether a text matches a pattern with * and ?. The time is at most the product of their lengths."""
     at, place, star, mark = 0, 0, -1, 0
     while place < len(text):
         if at < len(pattern) and pattern[at] == "*":

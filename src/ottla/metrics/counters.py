@@ -1,6 +1,6 @@
 """Counters of one broker: requests, errors, compaction, the audit trail, unsupported requests.
 
-The hot path holds the objects themselves (its RequestMeter, its TopicTraffic), and looks up nothing by name.
+The hot path holds the objects themselves (its RequestMeter, its TopicTraffic), and needs no lookup by name.
 
 Finds the error codes in a response, by its message class. Compiled with mypyc where possible.
 """
@@ -89,7 +89,7 @@ class BrokerCounters:
         self.errors[api_key, code] = self.errors.get((api_key, code), 0) + count
 
     def note_answer(self, api_key: int, response: object) -> None:
-        """Count every error code of a response, success too; Produce and Fetch count their own."""
+        """Count every error code of a response, including success; Produce and Fetch count their own."""
         for code in error_codes(response):
             self.note_error(api_key, code)
 
@@ -128,7 +128,7 @@ _fields_by_class: Final[dict[type, ErrorCodeFields]] = {}
 
 
 def error_codes(response: object) -> list[int]:
-    """The error codes of a response, success (0) included; at most CODES_MAX."""
+    """Return the error codes of a response, success (0) included; at most CODES_MAX."""
     found: list[int] = []
     _collect(response, _find_error_fields(type(response)), found)
     return found

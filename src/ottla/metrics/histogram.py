@@ -1,4 +1,4 @@
-"""A histogram with fixed buckets: one search and two additions a value. Compiled with mypyc where possible.
+"""A histogram with fixed buckets: one search and two additions per value. Compiled with mypyc where possible.
 
 Buckets grow by the square root of two, so that the error of a percentile is a fifth at most. Percentiles and means are
 computed when they are read, never when a value is added.
@@ -46,7 +46,9 @@ class Histogram:
 
 
 def quantile(bounds: list[int], counts: list[int], share: float) -> float:
-    """The value below which this share of the values lies, within the precision of the buckets; 0 without values."""
+    """Return the value below which this share of the values lies, within the precision of the buckets; 0 without
+    values.
+    """
     total = sum(counts)
     if total == 0:
         return 0.0
@@ -62,7 +64,7 @@ def quantile(bounds: list[int], counts: list[int], share: float) -> float:
 
 
 def deviation(bounds: list[int], counts: list[int]) -> float:
-    """The standard deviation, with every value at the middle of its bucket."""
+    """Return the standard deviation, with every value at the middle of its bucket."""
     total = sum(counts)
     if total < 2:
         return 0.0

@@ -1,7 +1,7 @@
 """Beans in Jolokia's protocol: JSON over HTTP, as Telegraf, pyjolokia, hawtio and others read it.
 
 Responses are generated in pieces, bean by bean: an empty piece marks a point to yield to the event loop. Access is
-read-only: `write` and `exec` are refused.
+read-only: `write` and `exec` are rejected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _JAVA_TYPES: Final = {int: "long", float: "double", str: "java.lang.String", boo
 
 
 class Request(NamedTuple):
-    """One request; a bulk request holds several."""
+    """One request; a bulk request contains several."""
 
     type: str
     mbean: str = ""
@@ -35,7 +35,7 @@ class Request(NamedTuple):
     path: str | None = None
 
     def echo(self) -> dict[str, Any]:
-        """The request as the response repeats it."""
+        """Return the request as the response repeats it."""
         fields = {"mbean": self.mbean, "attribute": self.attribute, "path": self.path, "type": self.type}
         return {key: value for key, value in fields.items() if value}
 
@@ -54,7 +54,7 @@ class BadRequestError(ValueError):
 
 
 def parse_get(path: str) -> Request:
-    """`read/<mbean>/<attribute>/<inner path>`, `search/<pattern>`, `list/<path>`, `version`."""
+    """Parse `read/<mbean>/<attribute>/<inner path>`, `search/<pattern>`, `list/<path>`, `version`."""
     words = [_unescape(word) for word in _split_path(path)]
     kind = words[0] if words else "version"
     if kind == "read" and len(words) > 1:
@@ -69,7 +69,7 @@ def parse_get(path: str) -> Request:
 
 
 def parse_post(body: bytes) -> list[Request] | Request:
-    """One request, or a list of them. Raises BadRequestError."""
+    """Return one request, or a list of them. Raises BadRequestError."""
     try:
         fields = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as problem:
@@ -82,7 +82,7 @@ def parse_post(body: bytes) -> list[Request] | Request:
 
 
 def answer(requests: list[Request] | Request, sources: Sequence[Source], now_s: float) -> Iterator[str]:
-    """The JSON text of the response, in pieces."""
+    """Yield the JSON text of the response, in pieces."""
     if isinstance(requests, Request):
         yield from _answer_one(requests, sources, now_s)
         return
@@ -97,7 +97,7 @@ def _answer_one(request: Request, sources: Sequence[Source], now_s: float) -> It
     start = f'{{"request":{json.dumps(request.echo())},"timestamp":{int(now_s)},'
     try:
         value = _value(request, sources)
-        first = next(value)  # raises before anything is written
+        first = next(value)  # raises before the response starts
         while not first:
             yield ""
             first = next(value)
@@ -152,7 +152,7 @@ def _read_many(request: Request, pattern: Pattern, sources: Sequence[Source]) ->
 
 
 def _selected_of_many(bean: Bean, request: Request) -> dict[str, Any] | None:
-    """Leaves out beans without the requested attribute, as Jolokia does."""
+    """Return the attributes by bean, without beans that lack the requested attribute, as Jolokia does."""
     wanted = [request.attribute] if isinstance(request.attribute, str) else request.attribute
     found = _json_attributes(bean.attributes)
     if wanted:
@@ -177,7 +177,7 @@ def _selected(bean: Bean, request: Request) -> Any:
 
 
 def _json_attributes(attributes: Mapping[str, Value]) -> dict[str, Any]:
-    """Replaces NaN, which JSON does not have."""
+    """Return the attributes with NaN replaced, which JSON does not have."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in attributes.items()

@@ -1,4 +1,4 @@
-"""Rates of growing counters, as Kafka's meters show them. Pure: time and counts are arguments.
+"""Rates of growing counters, as in Kafka's meters. Pure: time and counts are arguments.
 
 A Meter is ticked every few seconds with the count so far, and keeps moving averages over one, five and fifteen minutes,
 weighted like the load averages of Unix. A WindowedRate is the rate of Kafka's newer metrics: the growth within the last
@@ -30,7 +30,7 @@ class Meter:
         self.one_minute = self.five_minutes = self.fifteen_minutes = 0.0
 
     def tick(self, count: int, elapsed_s: float) -> None:
-        """The current count, and the time since the last tick."""
+        """Update the averages with the current count and the time since the last tick."""
         grown = count - self.count
         self.count = count
         if grown == 0 and self.one_minute == self.five_minutes == self.fifteen_minutes == 0.0:
@@ -71,7 +71,7 @@ class MeterRegistry:
         meter.tick(count, self._elapsed_s)
 
     def get(self, key: tuple[str, ...]) -> Meter:
-        """The meter of a key; without rates before its first tick."""
+        """Return the meter of a key; without rates before its first tick."""
         return self._meters.get(key) or Meter(self._started_s)
 
     def forget(self, is_gone: Callable[[tuple[str, ...]], bool]) -> None:
@@ -134,7 +134,7 @@ class RecentHistogram:
         self._total = self.histogram.total
 
     def counts(self) -> list[int]:
-        """The counts of the last minutes by bucket."""
+        """Return the counts of the last minutes by bucket."""
         if len(self._marks) < self.STEPS:
             return self.histogram.counts
         return [now - then for now, then in zip(self.histogram.counts, self._marks[0], strict=True)]

@@ -40,7 +40,7 @@ class CollectorTimes:
 
 
 def cpu_seconds() -> float:
-    """User and system time of all threads."""
+    """Return user and system time of all threads."""
     return time.process_time()
 
 
@@ -65,7 +65,7 @@ def thread_count() -> int:
 
 
 def disk_bytes() -> tuple[int, int]:
-    """Bytes this process read from and wrote to disks; zeros if the kernel does not report them."""
+    """Return the bytes that this process read from and wrote to disks; zeros if the kernel does not report them."""
     try:
         fields = dict(line.split(": ") for line in _text("/proc/self/io").splitlines())
     except OSError:
@@ -74,19 +74,19 @@ def disk_bytes() -> tuple[int, int]:
 
 
 def memory_bytes() -> tuple[int, int]:
-    """The machine's total and free memory."""
+    """Return the machine's total and free memory."""
     fields = dict(line.split(":") for line in _text("/proc/meminfo").splitlines()[:3])
     return int(fields["MemTotal"].split()[0]) * 1024, int(fields["MemFree"].split()[0]) * 1024
 
 
 def started_s() -> float:
-    """The start time of this process, in seconds since 1970."""
+    """Return the start time of this process, in seconds since 1970."""
     ticks = int(_text("/proc/self/stat").rpartition(")")[2].split()[19])
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / TICKS_PER_SECOND
 
 
 def runtime_names() -> dict[str, str]:
-    """The interpreter and the machine, under the names of Java's beans."""
+    """Return the interpreter and the machine, under the names of Java's beans."""
     return {
         "VmName": platform.python_implementation(),
         "VmVersion": platform.python_version(),

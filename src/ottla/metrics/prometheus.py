@@ -45,7 +45,7 @@ class Family(NamedTuple):
 
 
 def render(sources: Iterable[Source], *, with_large: bool) -> Iterator[str]:
-    """The beans of all sources as pieces of text; an empty piece marks a point to yield to the event loop."""
+    """Yield the beans of all sources as pieces of text; an empty piece marks a point to yield to the event loop."""
     for source in sources:
         if source.is_large and not with_large:
             continue
@@ -53,13 +53,15 @@ def render(sources: Iterable[Source], *, with_large: bool) -> Iterator[str]:
 
 
 def render_families(families: Iterable[Family | None]) -> Iterator[str]:
-    """None instead of a family marks a point to yield, too."""
+    """Yield the families as pieces of text; None instead of a family also marks a point to yield."""
     for family in families:
         yield from ("",) if family is None else _family_lines(family)
 
 
 def _render_source(source: Source) -> Iterator[str]:
-    """All samples of a family must be adjacent: beans are ordered by name, and the families of a name are collected."""
+    """Yield the samples of a source. Samples of a family must be adjacent: beans are ordered by name, and the families
+    of a name are collected.
+    """
     families: dict[str, Family] = {}
     name = None
     for bean in source.beans():
@@ -78,7 +80,7 @@ def _render_source(source: Source) -> Iterator[str]:
 
 
 def families_of(bean: Bean) -> Iterator[Family]:
-    """The metrics of one bean, under the names that jmx_exporter would give them."""
+    """Yield the metrics of one bean, under the names that jmx_exporter would give them."""
     keys = dict(bean.name.keys)
     type_, name = keys.pop("type", ""), keys.pop("name", "")
     labels = tuple((_label(key), unquoted(value)) for key, value in keys.items())
@@ -153,7 +155,7 @@ HELP: Final = "# HELP "
 
 
 def merge_pages(pages: Mapping[int, str]) -> Iterator[str]:
-    """Pieces of text, one for each family; `pages` are by broker."""
+    """Yield pieces of text, one for each family; `pages` are by broker."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
     for broker, page in pages.items():
@@ -173,7 +175,7 @@ def merge_pages(pages: Mapping[int, str]) -> Iterator[str]:
 
 
 def labelled(line: str, broker: int) -> str:
-    """A sample with the label of its broker in front."""
+    """Return a sample with the label of its broker in front."""
     name, brace, rest = line.partition("{")
     if not brace:
         name, _, value = line.partition(" ")
@@ -183,7 +185,7 @@ def labelled(line: str, broker: int) -> str:
 
 
 def up_family(answers: Mapping[int, bool], urls: Mapping[int, str]) -> Iterable[str]:
-    """Which brokers have answered, and the address of each one's own metrics."""
+    """Return which brokers have responded, and the address of each one's own metrics."""
     yield "# HELP ottla_process_up Whether this broker's own metrics could be read; if not they are left out.\n"
     yield "# TYPE ottla_process_up gauge\n"
     for broker, is_there in answers.items():

@@ -1,10 +1,10 @@
 """Request metrics of one API, as the dispatcher counts them. Compiled with mypyc where possible.
 
 The phases of a request have Kafka's names. It waits for its connection's turn (RequestQueueTimeMs), the handler runs
-(LocalTimeMs), and a parked request waits for records or replicas (RemoteTimeMs); the sum is TotalTimeMs. Then the
+(LocalTimeMs), and a delayed request waits for records or replicas (RemoteTimeMs); the sum is TotalTimeMs. Then the
 response waits for its connection (ResponseQueueTimeMs) and is sent (ResponseSendTimeMs).
 
-Every request is counted. Times are sampled, as for Kafka's percentiles: all parked requests, all of the first ones,
+Every request is counted. Times are sampled, as for Kafka's percentiles: all delayed requests, all of the first ones,
 then one of eight with a weight of eight; the sending of one of sixty-four.
 """
 
@@ -17,7 +17,7 @@ from ottla.metrics.histogram import SIZES, TIMES_NS, Histogram
 
 SAMPLE_EVERY: Final = 8  # powers of two
 PROBE_EVERY: Final = 64
-WARMUP_REQUESTS: Final = 128  # the first requests are all measured, so that rare APIs show, too
+WARMUP_REQUESTS: Final = 128  # the first requests are all measured, so that rare APIs also have times
 
 
 class RequestMeter:
@@ -31,7 +31,7 @@ class RequestMeter:
         self.total_ns = Histogram(TIMES_NS)
         self.local_ns = Histogram(TIMES_NS)
         self.queue_ns = Histogram(TIMES_NS)
-        self.remote_ns = Histogram(TIMES_NS)  # of parked requests; all others wait for 0
+        self.remote_ns = Histogram(TIMES_NS)  # of delayed requests; 0 for all others
         self.response_queue_ns = Histogram(TIMES_NS)
         self.response_send_ns = Histogram(TIMES_NS)
         self.sizes = Histogram(SIZES)
@@ -41,13 +41,13 @@ class RequestMeter:
         self.versions[version] += 1
 
     def sample(self, size_bytes: int, received_ns: int, started_ns: int, ended_ns: int) -> None:
-        """The handler has returned: the request is answered or parked."""
+        """Record a sample when the handler has returned: the request is complete or delayed."""
         self.local_ns.add(ended_ns - started_ns)
         self.queue_ns.add(started_ns - received_ns)
         self.sizes.add(size_bytes)
 
     def record(self, received_ns: int, now_ns: int, weight: int = 1) -> None:
-        """The response is ready, and the request was not parked."""
+        """Record the times of a request that was not delayed, when its response is ready."""
         self.total_ns.add(now_ns - received_ns, weight)
 
     def record_deferred(self, received_ns: int, parked_ns: int, now_ns: int) -> None:
@@ -57,7 +57,7 @@ class RequestMeter:
 
     @property
     def weight(self) -> int:
-        """The number of requests that the next sample represents."""
+        """Return the number of requests that the next sample represents."""
         return 1 if self.count < WARMUP_REQUESTS else SAMPLE_EVERY
 
     @property

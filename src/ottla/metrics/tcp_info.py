@@ -26,7 +26,10 @@ class TcpInfo(NamedTuple):
 
     @property
     def retransmitted_share(self) -> float:
-        """The share of retransmissions, as if a hundred more segments had arrived: one loss of two is no bad link."""
+        """The share of retransmissions, as if a hundred more segments had arrived:
+
+        one loss of two does not mean a bad link.
+        """
         return self.retransmitted_segments / (self.sent_segments + 100)
 
     @property
@@ -36,12 +39,12 @@ class TcpInfo(NamedTuple):
 
 
 def parse_tcp_info(data: bytes) -> TcpInfo | None:
-    """None if the kernel returns a shorter struct."""
+    """Parse the struct; None if the kernel returns a shorter one."""
     return TcpInfo._make(_FIELDS.unpack_from(data)) if len(data) >= _FIELDS.size else None
 
 
 def read_tcp_info(descriptor: int) -> TcpInfo | None:
-    """None if the socket is not TCP, or was just closed."""
+    """Read the statistics of a socket; None if it is not TCP, or was just closed."""
     borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
     try:
         return parse_tcp_info(borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _FIELDS.size))

@@ -32,7 +32,7 @@ class TopicTraffic:
 
     def __init__(self) -> None:
         self.partitions = 0  # the number of partitions that share this object
-        self.appends = 0  # appended batches; Kafka's produce requests are these plus the refused ones
+        self.appends = 0  # appended batches; Kafka's produce requests are these plus the rejected ones
         self.messages_in = 0
         self.bytes_in = 0
         self.refused_appends = 0
@@ -44,11 +44,11 @@ class TopicTraffic:
         self.bytes_out = 0
         self.refused_reads = 0
         self.failed_reads = 0
-        self.replication_bytes_in = 0  # copied by this broker from leaders …
-        self.replication_bytes_out = 0  # … and by followers from this broker
+        self.replication_bytes_in = 0  # copied by this broker from leaders
+        self.replication_bytes_out = 0  # copied by followers from this broker
 
     def refuse_append(self, error: Error, size_bytes: int) -> None:
-        """A batch was refused."""
+        """Record a rejected batch."""
         self.refused_appends += 1
         if error in TOO_LARGE:
             self.rejected_bytes += size_bytes
@@ -99,7 +99,7 @@ class TrafficSet:
         self._gone = TopicTraffic()
 
     def join(self, topic: str) -> TopicTraffic:
-        """The counters for one more partition of a topic."""
+        """Return the counters for one more partition of a topic."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicTraffic()
@@ -107,7 +107,7 @@ class TrafficSet:
         return found
 
     def leave(self, topic: str) -> None:
-        """One partition is gone; the last one's numbers stay in the total."""
+        """Remove one partition; the counters of the last one stay in the total."""
         found = self.topics.get(topic)
         if found is None:
             return
@@ -117,7 +117,7 @@ class TrafficSet:
             del self.topics[topic]
 
     def total(self) -> TopicTraffic:
-        """The totals of the broker: 0.1 microseconds a topic."""
+        """Return the totals of the broker: 0.1 microseconds per topic."""
         total = TopicTraffic()
         total.add(self._gone)
         for traffic in self.topics.values():

@@ -1,7 +1,7 @@
 """Requests for APIs or versions that this broker does not support: F13 of the failure cases. Pure.
 
 Such a request closes its connection, as with Kafka, and the client gets no reason. So the broker records the client id
-and library (KIP-511), and the request. Clients choose their names freely and may retry for ever, so everything is
+and library (KIP-511), and the request. Clients choose their names freely and may retry forever, so everything is
 bounded: rows, the length of names, and log lines.
 """
 
@@ -29,7 +29,7 @@ class UnsupportedRequest(NamedTuple):
     def by(
         cls, client_id: str | None, software_name: str, software_version: str, request: str, version: int
     ) -> UnsupportedRequest:
-        """Sanitizes the names, because clients choose them."""
+        """Create an entry; sanitizes the names, because clients choose them."""
         return cls(shown(client_id or ""), shown(software_name), shown(software_version), request, version)
 
 
@@ -84,5 +84,5 @@ class UnsupportedRequests:
 
 
 def shown(name: str) -> str:
-    """A name for logs and metrics: short, and on one line."""
+    """Return a name for logs and metrics: short, and on one line."""
     return "".join(each if each.isprintable() else "?" for each in name[:NAME_LENGTH_MAX])

@@ -1,7 +1,7 @@
 """Receive buffers: one that all connections share for small frames, and a pool of larger ones.
 
-An idle connection has no buffer. A connection takes one only while a frame is partly received. The buffer grows with
-the received bytes, never with the announced length of the frame. Compiled with mypyc where possible.
+An idle connection has no buffer. A connection allocates one only while a frame is partly received. The buffer grows
+with the received bytes, never with the announced length of the frame. Compiled with mypyc where possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class BufferPool:
         self._kept_bytes = 0
 
     def allocate(self, size_bytes: int) -> memoryview:
-        """A buffer of at least this size; the caller returns it with deallocate()."""
+        """Return a buffer of at least this size; the caller returns it with deallocate()."""
         capacity = _capacity(size_bytes)
         free = self._free.get(capacity)
         if free:
@@ -48,5 +48,5 @@ class BufferPool:
 
 
 def _capacity(size_bytes: int) -> int:
-    """The next power of two: few sizes, so that buffers are reused."""
+    """Return the next power of two: few sizes, so that buffers are reused."""
     return max(SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length())

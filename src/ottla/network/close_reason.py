@@ -1,4 +1,4 @@
-"""Why a connection ends. The values are labels of metrics."""
+"""The reason why a connection ends. The values are labels of metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class CloseReason(StrEnum):
     """The first two are caused by the client or the network, all others by the broker."""
 
     CLIENT = "client"  # the client has closed its end
-    CONNECTION_LOST = "connection-lost"  # the connection was reset, or TCP gave up
+    CONNECTION_LOST = "connection-lost"  # the connection was reset or timed out
     HOST_LIMIT = "host-limit"  # max.connections.per.ip
     HOST_RATE = "host-rate"  # the connection rate quota of its address
     SOCKET_SETUP = "socket-setup"  # a socket option could not be set
@@ -53,5 +53,5 @@ CONNECTION_LOST_ERRORS: Final = frozenset(
 
 
 def reason_of(error: OSError) -> CloseReason:
-    """The reason for an error of a transport. OpenSSL's error numbers do not overlap with these."""
+    """Return the reason for an error of a transport. OpenSSL's error numbers do not overlap with these."""
     return CloseReason.CONNECTION_LOST if error.errno in CONNECTION_LOST_ERRORS else CloseReason.TRANSPORT_ERROR

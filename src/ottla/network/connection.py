@@ -5,7 +5,7 @@ Rules:
 2. Replies are sent in the order of their requests, even if a later one is ready first.
 3. The connection is not read while the client does not read its responses, has too many pending requests, or is
    throttled.
-4. Nothing here awaits: the poller calls on_readable() and on_writable(), the handler replies now or later.
+4. No code here awaits: the poller calls on_readable() and on_writable(), the handler replies now or later.
 5. A request that may overlap with others starts while they are pending, unless one of them is exclusive. Any other
    request starts when all before it have their replies, and is exclusive until it has its own.
 Compiled with mypyc where possible.
@@ -43,7 +43,7 @@ class ClientInfo:
         self.quota_shares: Any = None  # its quotas, once resolved; opaque here
         self.commit_form: Any = None  # the form of its offset commits; opaque here
         self.last_throttled_by: Any = None  # the quota that has throttled it last
-        # Until the client sends them (KIP-511); they prove nothing.
+        # Until the client sends them (KIP-511); they are not verified.
         self.software_name = self.software_version = "unknown"
 
 
@@ -83,7 +83,7 @@ class RequestHandler(Protocol):
 
 
 class ConnectionPoller(Protocol):
-    """The poller, as a connection sees it."""
+    """The part of the poller that a connection uses."""
 
     def interest(self, descriptor: int, readable: bool, writable: bool) -> None: ...
 
@@ -166,8 +166,8 @@ class Connection:
         self.is_offloaded = False  # another thread fills `own` and uses the transport: neither may be released
         # sending
         self.pending: deque[PendingReply] = deque()
-        self.exclusive_reply: PendingReply | None = None  # no other request may start beside this one
-        self.throttle_timer: asyncio.TimerHandle | None = None  # while it is set, nothing is read or started
+        self.exclusive_reply: PendingReply | None = None  # no other request may start while this one is pending
+        self.throttle_timer: asyncio.TimerHandle | None = None  # while it is set, no request is read or started
         self.send_queue = SendQueue()
         self.unsent_chunks = self.send_queue.chunks
         self.is_writing = False  # the socket buffer is full: the poller reports when it has space
@@ -208,7 +208,7 @@ class Connection:
         self._consume(self.buffered_bytes + received)
 
     def on_received(self, received: int, error: OSError | None) -> None:
-        """The result of a receive in another thread: a byte count, 0 at the end, negative if there was nothing."""
+        """Process the result of a receive in another thread: a byte count, 0 at the end, negative without data."""
         self.is_offloaded = False
         if self.is_closed:
             self._release_resources()
@@ -224,7 +224,7 @@ class Connection:
             self._consume(self.buffered_bytes + received)
 
     def _receive_buffer(self) -> memoryview:
-        """The buffer for the next bytes: after the existing ones, and not past the end of a large frame."""
+        """Return the buffer for the next bytes: after the existing ones, and not past the end of a large frame."""
         own = self.frame_buffer
         if own is None:
             if self.expected_bytes <= SHARED_BYTES:
@@ -283,13 +283,13 @@ class Connection:
             self.is_flushing = True
             self.poller.flush_later(self)
         if self.has_deferred_frame or not is_to_flush:
-            # At once while frames wait: TLS may deliver more before the flush, and a full buffer takes nothing.
+            # At once while frames wait: TLS may deliver more before the flush, and a full buffer has no space.
             self._update_reading()
         if self.has_deferred_frame and turns_left == 0 and self._may_accept_requests():
             self.loop.call_soon(self.consume_deferred)
 
     def may_start(self, overlaps: bool) -> bool:
-        """Whether a request of this kind may start beside the pending ones."""
+        """Return whether a request of this kind may start while others are pending."""
         return not self.pending or (overlaps and self.exclusive_reply is None)
 
     def _may_accept_requests(self) -> bool:
@@ -317,7 +317,10 @@ class Connection:
             own[:rest] = own[position:end]
 
     def _initial_capacity(self, rest: int) -> int:
-        """Grows with received bytes, not with the announced length: five bytes must cost only a few kilobytes."""
+        """Return the initial size of a buffer, which depends on received bytes, not on the announced length:
+
+        five bytes must cost only a few kilobytes.
+        """
         whole = SHARED_BYTES if self.expected_bytes <= SHARED_BYTES else self.expected_bytes
         return max(rest, min(whole, BUFFER_GROWTH_FACTOR * rest))
 
@@ -327,7 +330,7 @@ class Connection:
             self._consume(self.buffered_bytes)
 
     def _update_reading(self) -> None:
-        """Read, unless frames are waiting or the client does not read its responses."""
+        """Enable reading, unless frames are waiting or the client does not read its responses."""
         if self.is_closed:
             return
         should_read = not self.has_deferred_frame and not self.is_offloaded and self._may_accept_requests()
@@ -356,7 +359,7 @@ class Connection:
         return place
 
     def throttle(self, seconds: float) -> None:
-        """Accept nothing from this client for so long (KIP-219); accepted requests still get their replies."""
+        """Read no requests from this client for this time (KIP-219); accepted requests still get their replies."""
         if self.is_closed:
             return
         until = self.loop.time() + seconds
@@ -389,7 +392,7 @@ class Connection:
         self.resume()
 
     def resume(self) -> None:
-        """The reason to hold requests back may have ended."""
+        """Resume reading, because the reason for a pause may have ended."""
         if self.is_closed:
             return
         if self.has_deferred_frame and self._may_accept_requests() and self.may_start(overlaps=True):
@@ -500,7 +503,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is being received, handled or sent."""
+        """Whether no request is being received, handled or sent."""
         return not self.pending and not self.unsent_chunks and self.buffered_bytes == 0 and not self.is_offloaded
 
     def __repr__(self) -> str:

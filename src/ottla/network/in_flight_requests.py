@@ -4,7 +4,7 @@ possible.
 Rules:
 1. A frame may be kept, as views, for any time: it is never overwritten while a view exists.
 2. A large frame is received directly into its own anonymous memory map. The kernel allocates pages as bytes arrive, so
-   an announced length costs nothing, and nothing is copied when the frame grows.
+an announced length costs nothing, and a growing frame is not copied.
 3. A map is reused when no view of it exists: a follower receives a few megabytes again and again, and fresh pages cost
    nearly as much as receiving.
 """
@@ -46,7 +46,7 @@ class ResponseFrames:
         self.large_count = 0  # number of frames with their own map
 
     def receive_buffer(self) -> memoryview:
-        """The buffer for the next bytes; never past the end of a large frame."""
+        """Return the buffer for the next bytes; never past the end of a large frame."""
         if self._large is not None:
             return self._large[self._filled :]
         return self._scratch[self._scratch_bytes :]
@@ -116,7 +116,7 @@ class ResponseFrames:
         return getrefcount(self._kept_maps[index])
 
     def _count_references_of_free(self) -> int:
-        """The reference count of a map without views; it differs in compiled code."""
+        """Return the reference count of a map without views; it differs in compiled code."""
         self._kept_maps.append(mmap.mmap(-1, mmap.PAGESIZE))
         references = self._references(0)
         self._kept_maps.clear()
@@ -171,7 +171,7 @@ class InFlightRequests:
         self._calls.append(call)
 
     def receive_buffer(self) -> memoryview:
-        """The buffer for the next bytes."""
+        """Return the buffer for the next bytes."""
         return self._frames.receive_buffer()
 
     def add_received(self, count: int) -> bool:
@@ -182,7 +182,7 @@ class InFlightRequests:
         return len(frames) > 0
 
     def clear_all(self) -> list[InFlightRequest]:
-        """The connection is closed: remove and return the pending requests."""
+        """Remove and return the pending requests, because the connection is closed."""
         self._frames = ResponseFrames()
         calls, self._calls = self._calls, deque()
         return [call for call in calls if not call.future.done()]
@@ -211,11 +211,11 @@ class InFlightRequests:
             self._offload_decoding(call, frame, position)
         else:
             answer = decode_response(call.response, call.version, frame, position)[0]
-            self._calls.popleft()  # after decoding: an invalid response must fail this request, too
+            self._calls.popleft()  # after decoding: an invalid response must also fail this request
             call.future.set_result(answer)
 
     def _offload_decoding(self, call: InFlightRequest, frame: memoryview, position: int) -> None:
-        """Ten thousand partitions take a while: a worker decodes them without blocking the event loop."""
+        """Decode a large response in a worker, without blocking the event loop."""
         decoding = self._loop.run_in_executor(None, decode_response, call.response, call.version, frame, position)
 
         def on_decoded(done: asyncio.Future[tuple[Any, int]]) -> None:

@@ -43,7 +43,7 @@ class ListenerTraffic:
 
     @property
     def refused(self) -> int:
-        """Refused before anything was read: the address has too many connections, or too often a new one."""
+        """Connections closed before any read: too many connections of the address, or a too high rate."""
         return self.closes[CloseReason.HOST_LIMIT] + self.closes[CloseReason.HOST_RATE]
 
     @property
@@ -56,7 +56,7 @@ class ListenerTraffic:
 
 REPEAT_SECONDS: Final = 10.0  # between two lines about the same reason and address
 LINES_PER_SECOND_MAX: Final = 20
-LOGGED_PAIRS_MAX: Final = 1_000  # remembered pairs of reason and address
+LOGGED_PAIRS_MAX: Final = 1_000  # tracked pairs of reason and address
 DETAIL_LENGTH_MAX: Final = 300
 # Logged with more detail by broker/dispatch.py and broker/security/server_authenticator.py.
 LOGGED_ELSEWHERE: Final = frozenset({CloseReason.UNSUPPORTED_REQUEST, CloseReason.LOGIN_FAILED})
@@ -159,7 +159,7 @@ class SocketServer:
         handshakes: TlsHandshakes | None = None,
         receiver: ReceiverThread | None = None,
     ) -> None:
-        """`tls` has the TLS listeners by name; without a receiver the event loop receives everything."""
+        """`tls` has the TLS listeners by name; without a receiver the event loop receives all frames."""
         self.limits = limits
         self.tls = tls
         self._handshakes = handshakes or TlsHandshakes()
@@ -355,7 +355,7 @@ class SocketServer:
             self._capacity_events.remove(event)
 
     def seconds_to_wait(self, listener_name: str) -> float:
-        """How long max.connection.creation.rate, of the broker and of the listener, delays the next connection."""
+        """Return how long max.connection.creation.rate, of broker and listener, delays the next connection."""
         now = self.loop.time()
         return max(self._rate.seconds_to_wait(now), self._rate_of(listener_name).seconds_to_wait(now))
 
@@ -367,7 +367,10 @@ class SocketServer:
         return rate
 
     def _sweep(self) -> None:
-        """Close idle connections. Ticks instead of clock readings: receiving needs no system call more."""
+        """Close idle connections.
+
+        Uses ticks instead of the clock, so that receiving needs no additional system call.
+        """
         self._tick += 1
         idle_ms = self.limits.idle_ms_max
         idle_ticks = max(1, int(idle_ms / 1000 / self._sweep_seconds())) if idle_ms >= 0 else 0
@@ -383,7 +386,7 @@ class SocketServer:
         self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
 
     def _sweep_seconds(self) -> float:
-        """A quarter of the idle time, so that connections are closed soon after it."""
+        """Return a quarter of the idle time, so that connections are closed soon after it."""
         return min(SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, self.limits.idle_ms_max / 4000))
 
     async def drain(self, seconds_max: float) -> None:
@@ -408,7 +411,7 @@ class Acceptor:
     def __init__(
         self, name: str, host: str, port: int, connections: SocketServer, bound: socket.socket | None = None
     ) -> None:
-        """`bound` is a socket from listen() for the same address, if there is one already."""
+        """`bound` is a socket from listen() for the same address, if it exists."""
         self.name = name
         self.host = host
         self.connections = connections
@@ -451,7 +454,7 @@ class Acceptor:
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
 
     def _pause(self, until: Awaitable[None]) -> None:
-        """Leave new connections in the kernel's queue for now."""
+        """Pause accepting: new connections stay in the kernel's queue."""
         self._loop.remove_reader(self._socket.fileno())
 
         async def go_on() -> None:
@@ -471,12 +474,12 @@ class Acceptor:
 
 
 def plain_host(host: str) -> str | bytes:
-    """As bytes if the name is ASCII: otherwise Python loads the IDNA codec."""
+    """Return the host, as bytes if it is ASCII: otherwise Python loads the IDNA codec."""
     return host.encode() if host.isascii() else host
 
 
 def listen(host: str, port: int, limits: ConnectionLimits) -> socket.socket:
-    """A bound, listening socket; a Listener accepts its connections later."""
+    """Return a bound, listening socket; a Listener accepts its connections later."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         plain_host(host) or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

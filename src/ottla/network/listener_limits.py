@@ -51,7 +51,7 @@ class RateLimit:
         self._counted_at = now
 
     def seconds_to_wait(self, now: float) -> float:
-        """0.0 if the next event may happen now."""
+        """Return the wait before the next event; 0.0: it may happen now."""
         if self.rate >= UNLIMITED:
             return 0.0
         self._tokens = min(float(self.rate), self._tokens + (now - self._counted_at) * self.rate)

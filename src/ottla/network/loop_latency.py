@@ -1,6 +1,6 @@
-"""Where the time of a slow event loop iteration went: running, waiting for a CPU, or blocked in the kernel.
+"""How the time of a slow event loop iteration was spent: running, waiting for a CPU, or blocked in the kernel.
 
-The three have different remedies: split the work of the loop, run fewer processes, or move disk access to a thread.
+They have different fixes: split the work of the loop, run fewer processes, or move disk access to a thread.
 Only the kernel knows the difference. It is read every millisecond and after each slow iteration, because reading it in
 every iteration would cost too much.
 """
@@ -26,13 +26,13 @@ class SchedulerDelay:
             self._descriptor = -1
 
     def since_last(self) -> int:
-        """Nanoseconds since the last call; 0 at first."""
+        """Return the nanoseconds since the last call; 0 at first."""
         waited_ns = self.total()
         last_ns, self._last_ns = self._last_ns, waited_ns
         return waited_ns - last_ns if last_ns and waited_ns else 0
 
     def total(self) -> int:
-        """Nanoseconds since the thread started."""
+        """Return the nanoseconds since the thread started."""
         return int(os.pread(self._descriptor, BYTES_MAX, 0).split()[1]) if self._descriptor >= 0 else 0
 
     def close(self) -> None:
@@ -64,12 +64,12 @@ class SlowIterations:
         self.longest_running_ns = 0
 
     def begin(self) -> None:
-        """An iteration begins; time that is used from here on may belong to a slow one."""
+        """Mark the begin of an iteration, which may become a slow one."""
         self._marked_cpu_ns = time.thread_time_ns()
         self._marked_delay_ns = self._run_delay.total()
 
     def record(self, taken_ns: int, is_longest: bool) -> None:
-        """An iteration that began after the last mark was slow."""
+        """Record a slow iteration, which began after the last mark."""
         running_ns = min(taken_ns, time.thread_time_ns() - self._marked_cpu_ns)
         waiting_ns = min(taken_ns - running_ns, self._run_delay.total() - self._marked_delay_ns)
         spent = IterationTime(running_ns, waiting_ns, taken_ns - running_ns - waiting_ns)

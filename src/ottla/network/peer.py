@@ -44,7 +44,7 @@ CONNECTION_REFUSED_ERRORS: Final = frozenset({errno.ECONNREFUSED, errno.ECONNRES
 class PeerError(Exception):
     """A request without a response.
 
-    is_refused: the peer refused, reset or closed the connection: most likely no broker runs there any more.
+    is_refused: the peer refused, reset or closed the connection: most likely no broker runs there.
     is_timeout: no response in time; the request may still be executed.
     is_sent: the request may have reached the peer.
     """
@@ -59,7 +59,7 @@ class PeerError(Exception):
 
 
 def connect_error(address: str, problem: OSError) -> PeerError:
-    """The error if no connection could be opened."""
+    """Return the error if no connection could be opened."""
     reason = problem.strerror or problem
     return PeerError(f"cannot connect to {address}: {reason}", is_refused=problem.errno in CONNECTION_REFUSED_ERRORS)
 
@@ -110,7 +110,7 @@ Raises PeerError.
 
 
 class BrokerConnection:
-    """All calls are made on the event loop."""
+    """A connection to another broker. All calls are made on the event loop."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class BrokerConnection:
         self.connections = 0  # number of connections opened
         self._state = PeerState.IDLE
         self._poller = poller
-        self._rounds: PeerPoller = poller  # or, over TLS, the layer above it
+        self._rounds: PeerPoller = poller  # or, with TLS, the layer above it
         self._locate = locate
         self._tls = tls
         self._options = options
@@ -183,7 +183,7 @@ class BrokerConnection:
             timer.cancel()
 
     def version_of(self, key: int) -> int:
-        """The highest common version of an API."""
+        """Return the highest common version of an API."""
         ours, theirs = ALL_APIS[key], self.versions.get(key)
         if theirs is not None:
             highest = min(ours.max_version, theirs[1])
@@ -201,7 +201,7 @@ class BrokerConnection:
 
     @property
     def is_closed(self) -> bool:
-        """Closed permanently."""
+        """Whether the connection is closed permanently."""
         return self._state is PeerState.CLOSED
 
     @property
@@ -278,7 +278,7 @@ class BrokerConnection:
         return self._login_expires_at is not None and self._loop.time() >= self._login_expires_at
 
     async def _drain_before_relogin(self) -> None:
-        """Requests in flight are completed first, unless that takes too long."""
+        """Complete requests in flight before the connection is replaced, unless that takes too long."""
         deadline = self._loop.time() + DRAIN_SECONDS_MAX
         with suppress(PeerError):
             while self.is_connected and len(self._calls):
@@ -383,7 +383,7 @@ class BrokerConnection:
             self._flush_out()
 
     def flush(self) -> None:
-        """Nothing is buffered until the end of a round."""
+        """Do nothing: no data is buffered until the end of a round."""
 
     def _flush_out(self) -> None:
         transport, out = self._transport, self._out
@@ -419,7 +419,7 @@ class BrokerConnection:
         self._disconnect(detail or "connection lost", is_refused=reason is CloseReason.CONNECTION_LOST)
 
     def _disconnect(self, reason: str, *, is_refused: bool, is_timeout: bool = False) -> None:
-        """The connection is closed and all requests in flight fail. The next request opens a new one."""
+        """Close the connection and fail all requests in flight. The next request opens a new one."""
         transport = self._transport
         if transport is None:
             return

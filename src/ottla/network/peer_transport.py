@@ -17,7 +17,7 @@ SILENCE_MS_MAX: Final = 10_000
 
 
 class PeerPoller(Protocol):
-    """The poller, as a peer sees it."""
+    """The part of the poller that a peer uses."""
 
     def watch(self, descriptor: int, watched: Any) -> None: ...
 
@@ -39,7 +39,7 @@ async def open_transport(
 
 
 async def connect_socket(host: str, port: int, options: SocketOptions = NO_OPTIONS) -> socket.socket:
-    """A connected socket with the options for inter-broker connections. Raises OSError."""
+    """Return a connected socket with the options for inter-broker connections. Raises OSError."""
     loop = asyncio.get_running_loop()
     problem: OSError | None = None
     for family, address in await _addresses(loop, host, port):
@@ -62,7 +62,7 @@ async def connect_socket(host: str, port: int, options: SocketOptions = NO_OPTIO
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Any]]:
-    """IP addresses are used as they are; only names need the resolver, which takes a thread."""
+    """Return the addresses of a host. Only names need the resolver, which needs a thread."""
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:

@@ -2,8 +2,8 @@
 possible.
 
 asyncio polls a selector, queues a callback for each event, and then runs the queue: about three microseconds per
-request that a busy broker cannot spare. Here a watched connection is called directly for its epoll event. Everything
-else (timers, listeners, wake-ups of worker threads) takes the usual way through asyncio.
+request, which is too much for a busy broker. Here a watched connection is called directly for its epoll event.
+Everything else (timers, listeners, wake-ups of worker threads) is handled by asyncio as usual.
 
 The poller also measures the loop: the time from one epoll result to the next poll is how long other connections have
 waited.
@@ -27,7 +27,7 @@ READABLE = select.EPOLLIN
 HANGUP = select.EPOLLHUP | select.EPOLLERR
 WRITABLE = select.EPOLLOUT
 SLOW_NS = 10_000_000
-MARK_NS = 1_000_000  # resolution of what is known about a slow round
+MARK_NS = 1_000_000  # resolution of the data about a slow round
 EVENTS_MAX = 64
 SPIN_NS = 250_000
 SHORT_WAIT_NS = 350_000  # a request that arrived within this time would have arrived within SPIN_NS without sleeping
@@ -35,12 +35,12 @@ EWMA_ONE = 256  # value of `_short_wait_ewma` if every wait was short
 SPIN_THRESHOLD = 205  # four of five waits are short
 CONTENTION_CHECK_NS = 10_000_000  # interval of the check for CPU contention
 CONTENTION_DIVISOR = 4  # contention: the thread waited for a CPU for more than this fraction of the time
-ROUND_NS_MAX = 4_000_000  # time after which timers and other callbacks get their turn
-FLUSH_AT = 16  # number of connections per flush; more would leave clients idle until all of them are served
+ROUND_NS_MAX = 4_000_000  # time after which timers and other callbacks run
+FLUSH_AT = 16  # number of connections per flush; with more, clients would be idle until all of them are served
 
 
 class Watched(Protocol):
-    """A connection, as the poller sees it."""
+    """The part of a connection that the poller uses."""
 
     def on_readable(self) -> None: ...
 
@@ -52,7 +52,7 @@ class Watched(Protocol):
 
 
 class FileDescriptorLike(Protocol):
-    """A socket or anything else with a descriptor."""
+    """A socket or another object with a descriptor."""
 
     def fileno(self) -> int: ...
 
@@ -78,7 +78,7 @@ class Poller:
         self._crowd_checked_ns = 0  # time of the last check for CPU contention
         self._is_cpu_contended = False
         self._short_wait_ewma = 0  # moving average of short waits, scaled to EWMA_ONE; predicts the next wait
-        self.pending_sockets = 0  # sockets with unhandled events; a full result counts one more
+        self.pending_sockets = 0  # sockets with unhandled events; a full result adds one
         self.round_start_ns = 0  # time of the last epoll result
         self.busy_ns = 0  # all time except waiting in epoll
         self.recent_ns = 0  # the longest round since a reader set this to 0
@@ -134,9 +134,7 @@ class Poller:
         events = self._wait(timeout, asked_ns)
         answered_ns = time.monotonic_ns()
         self._begin_round(answered_ns)
-        if self._dispatch_events(
-            events, ready
-        ):  # writability and wake-ups of workers predict nothing about the next request
+        if self._dispatch_events(events, ready):  # writability and wake-ups of workers do not predict the next request
             self._update_short_wait_ewma(answered_ns - asked_ns < SHORT_WAIT_NS)
         return ready
 
@@ -179,19 +177,17 @@ class Poller:
             if event & READABLE:
                 connection.on_readable()
             elif event & HANGUP:
-                # Reported repeatedly until it is handled, also while this peer is not read.
+                # Reported repeatedly until it is handled, even while this peer is not read.
                 connection.abandon(CloseReason.CONNECTION_LOST)
         except Exception:  # a bug in one connection must not stop the others
             logger.exception("closing a connection after an unexpected error")
             connection.abandon(CloseReason.UNEXPECTED_ERROR, "an unexpected error")
 
     def _wait(self, timeout: float | None, asked_ns: int) -> list[tuple[int, int]]:
-        """Poll epoll; spin where requests lately followed each other within microseconds.
-
-        Sleeping and waking costs more than such a request itself, above all on virtual machines. Spinning in vain burns
-        a CPU, however: if one client waits for messages of another, every second wait is long. The poller therefore
-        spins only if four of five waits are short, and not while other threads wait for the CPU, such as other brokers
-        on this machine.
+        """Poll epoll; spin if requests lately followed each other within microseconds. Sleeping and waking cost more
+        than such a request, above all on virtual machines. Unsuccessful spinning wastes CPU time, however: if one
+        client waits for messages of another, every second wait is long. The poller therefore spins only if four of five
+        waits are short, and not while other threads wait for the CPU, such as other brokers on this machine.
         """
         try:
             if self._short_wait_ewma >= SPIN_THRESHOLD and timeout != 0 and not self._is_contended(asked_ns):
@@ -212,7 +208,7 @@ class Poller:
         return self._is_cpu_contended
 
     def _update_short_wait_ewma(self, is_short: bool) -> None:
-        """An exponential moving average over about sixteen waits."""
+        """Update the exponential moving average over about sixteen waits."""
         if is_short:
             self._short_wait_ewma += (EWMA_ONE - self._short_wait_ewma) >> 4
         else:

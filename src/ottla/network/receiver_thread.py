@@ -1,9 +1,9 @@
 """A thread that receives large frames while the event loop checks and stores others.
 
-Copying a frame out of the kernel is a fifth of the cost of a large Produce request, and needs nothing that the loop
-owns. If several clients send large frames at once, this thread therefore receives them and passes them to the loop. It
-takes the available bytes and never waits for a client. A single client is received from by the loop itself: two threads
-that wait for each other gain nothing.
+Copying a frame out of the kernel is a fifth of the cost of a large Produce request, and needs no state of the loop. If
+several clients send large frames at once, this thread therefore receives them and passes them to the loop. It reads the
+available bytes and never waits for a client. With a single client the loop receives the frames itself: two threads that
+wait for each other are not faster.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ottla.network.transport import Transport
 
 logger = logging.getLogger(__name__)
 
-OFFLOADED_BYTES_MIN: Final = 256 * 1024  # copying less is no slower than passing it between threads
+OFFLOADED_BYTES_MIN: Final = 256 * 1024  # copying fewer bytes is as fast as passing them between threads
 NOTHING_RECEIVED: Final = -1
 
 _count: Final = struct.Struct("i")
 
 
 class RoundClock(Protocol):
-    """The poller; the start time identifies a round."""
+    """The part of the poller that this module uses; the start time identifies a round."""
 
     round_start_ns: int
 
@@ -48,7 +48,7 @@ class Recipient(Protocol):
 
 
 class OffloadedReceiver(Protocol):
-    """Receives large frames outside of the event loop, as a connection sees it."""
+    """The interface for receiving large frames outside of the event loop."""
 
     def try_receive(self, recipient: Recipient, view: memoryview) -> bool: ...
 
@@ -90,7 +90,7 @@ class ReceiverThread:
         self._thread: threading.Thread | None = None
 
     def try_receive(self, recipient: Recipient, view: memoryview) -> bool:
-        """Whether the thread fills the view; if so, the loop calls on_received() of the recipient later."""
+        """Return whether the thread fills the view; if so, the loop calls on_received() of the recipient later."""
         round_ns = self._rounds.round_start_ns
         if self._in_flight == 0 and self._round_ns != round_ns:
             self._round_ns = round_ns
@@ -134,6 +134,6 @@ class ReceiverThread:
 
 
 def _readable_bytes(descriptor: int) -> int:
-    """The number of bytes that the kernel has received."""
+    """Return the number of bytes that the kernel has received."""
     answer: tuple[int] = _count.unpack(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"))
     return answer[0]

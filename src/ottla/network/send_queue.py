@@ -34,7 +34,7 @@ class ReplyChunks:
         self.is_exhausted = False
 
     def take(self, ranges_max: int) -> list[Chunk]:
-        """The next chunks, with at most so many ranges; the last ones include the bytes after the ranges."""
+        """Return the next chunks, with at most this number of ranges; the last ones include the bytes after them."""
         chunks: list[Chunk] = []
         joined = bytearray()
         position, view = self._position, self._view
@@ -60,12 +60,12 @@ class ReplyChunks:
         return chunks
 
     def ranges(self) -> list[FileRange]:
-        """The ranges that are left."""
+        """Return the file ranges that have not been sent."""
         return [file_range for _, file_range in self._holes[self._next :]]
 
 
 def _copy(file_range: FileRange, target: bytearray) -> bool:
-    """False if the range cannot be read: sending it reports the error."""
+    """Copy a range into the reply. Returns False if it cannot be read: sending it reports the error."""
     try:
         data = os.pread(file_range.descriptor, file_range.length, file_range.position)
     except OSError:

@@ -13,7 +13,7 @@ TCP_RTO_MIN_US: Final = 45  # Linux 6.15; Python has no constant for it yet
 TCP_THIN_LINEAR_TIMEOUTS: Final = 16
 AVAILABLE_ALGORITHMS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 NAME_BYTES_MAX: Final = 16
-PACED: Final = b"bbr"  # and its variants: packets are paced by a timer, so that no router is flooded
+PACED: Final = b"bbr"  # and its variants: packets are paced by a timer, to avoid congestion of routers
 UNPACED: Final = "reno"  # available in every kernel, without privileges
 PACING_IDLE_SECONDS: Final = 60.0  # after this time without a full socket buffer, pacing ends
 
@@ -38,8 +38,7 @@ class SocketOptions:
         return PacingControl(sock, self.congestion_control) if self.is_paced else None
 
     def apply(self, sock: socket.socket) -> None:
-        """Raises OSError if the kernel lacks an option; `socket_options_problem` checks that before the first
-        connection."""
+        """Apply the options. Raises OSError if the kernel lacks one; `socket_options_problem` checks that before."""
         chosen = self.congestion_control
         if not chosen and self.local_congestion_control and _is_local(sock):
             chosen = self.local_congestion_control
@@ -63,9 +62,9 @@ NO_OPTIONS: Final = SocketOptions()
 class PacingControl:
     """Switches one socket to a paced congestion control while its buffer is full.
 
-    `bbr` keeps its rate on lossy networks. A consumer that reads little at a time gains nothing from it, and suffers
-    from its timers and its periodic 200 ms of draining: such a consumer waited twice as long (docs/network.md). Every
-    socket therefore uses the default of the machine until its buffer is full.
+    `bbr` keeps its rate on lossy networks. A consumer that reads little at a time has no benefit, and is slowed down by
+    its timers and its periodic 200 ms of draining: such a consumer waited twice as long (docs/network.md). Every socket
+    therefore uses the default of the machine until its buffer is full.
     """
 
     def __init__(self, sock: socket.socket, paced: str) -> None:
@@ -94,10 +93,10 @@ class PacingControl:
 
 
 def local_congestion_control() -> str:
-    """A cheaper congestion control than the machine's default for connections within the machine; empty if there is
-    none.
+    """Return a cheaper congestion control than the machine's default for connections within the machine; empty if there
+    is none.
 
-    No network can be flooded there, and a timer for each packet is expensive.
+    No network can be congested there, and a timer for each packet is expensive.
     """
     with socket.socket() as probe:
         is_paced = _is_paced(probe)
@@ -117,7 +116,7 @@ def _set_congestion_control(sock: socket.socket, name: bytes) -> None:
 
 
 def _is_local(sock: socket.socket) -> bool:
-    """Whether both ends have the same address; a closed socket has none."""
+    """Return whether both ends have the same address; a closed socket has none."""
     try:
         here: str = sock.getsockname()[0]
         there: str = sock.getpeername()[0]
@@ -127,7 +126,7 @@ def _is_local(sock: socket.socket) -> bool:
 
 
 def set_silence_timeout(sock: socket.socket, silent_ms_max: int) -> None:
-    """Set keepalive and timeouts: the connection is lost after so long without a packet from the peer."""
+    """Set keepalive and timeouts: the connection is lost after this time without a packet from the peer."""
     seconds = silent_ms_max / 1000
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(seconds * 0.4)))
@@ -137,7 +136,7 @@ def set_silence_timeout(sock: socket.socket, silent_ms_max: int) -> None:
 
 
 def socket_options_problem(options: SocketOptions) -> str | None:
-    """Why this machine does not support these options, in one sentence."""
+    """Return the reason why this machine does not support these options, in one sentence, or None."""
     with socket.socket() as probe:
         try:
             if options.congestion_control:

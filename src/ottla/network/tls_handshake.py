@@ -33,15 +33,15 @@ class ListenerTls(Protocol):
     """The certificates of a TLS listener."""
 
     def context(self) -> ssl.SSLContext:
-        """The context for new connections."""
+        """Return the context for new connections."""
         ...
 
     def principal(self, certificate: bytes | None) -> str:
-        """The principal of a certificate (DER). Raises ValueError if there is none."""
+        """Return the principal of a certificate (DER). Raises ValueError if there is none."""
         ...
 
     def days_left(self) -> float:
-        """Days until the listener's certificate expires."""
+        """Return the days until the listener's certificate expires."""
         ...
 
 
@@ -145,7 +145,7 @@ class TlsHandshake:
             self._continue()
 
     def flush(self) -> None:
-        """Nothing is buffered until the end of a round."""
+        """Do nothing: no data is buffered until the end of a round."""
 
     def abandon(self, reason: CloseReason, detail: str = "") -> None:
         self.fail(FAILED if reason is CloseReason.CONNECTION_LOST else reason, detail or "connection lost")
@@ -158,7 +158,7 @@ class TlsHandshake:
         self._loop.run_in_executor(self._handshakes.pool, self._step_in_worker).add_done_callback(self._on_stepped)
 
     def _step_in_worker(self) -> Exception | None:
-        """One step, in a worker; returns its error."""
+        """Run one step, in a worker; returns its error."""
         transport = self._transport
         try:
             if transport.tls is None:
@@ -212,7 +212,7 @@ class TlsHandshake:
             self._on_failed(reason, detail)
 
     def stop(self) -> None:
-        """The connection was closed elsewhere."""
+        """End the handshake, because the connection was closed."""
         if not self._is_over:
             self._end()
 
@@ -234,7 +234,7 @@ class OutgoingTls(NamedTuple):
 
 
 async def tls_connect(tls: OutgoingTls, sock: socket.socket, server_name: str, poller: Any) -> TlsTransport:
-    """The client side, on a connected socket. Any failure raises OSError and closes the socket."""
+    """Return the client side, on a connected socket. Any failure raises OSError and closes the socket."""
     transport = TlsTransport(sock, tls.handshakes.scratch)
     result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

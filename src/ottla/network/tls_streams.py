@@ -34,7 +34,7 @@ class TlsStream:
         self._plain = bytearray()
 
     async def do_handshake(self, context: Callable[[], ssl.SSLContext], workers: Executor | None) -> None:
-        """The server side. Raises OSError, which includes ssl.SSLError."""
+        """Perform the handshake as a server. Raises OSError, which includes ssl.SSLError."""
         loop = asyncio.get_running_loop()
         received = await self._receive()
         tls = context().wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -65,7 +65,7 @@ class TlsStream:
     # ---- reading
 
     async def read(self, count: int) -> bytes:
-        """At most so many bytes; none at the end."""
+        """Return at most this number of bytes; none at the end."""
         if not self._plain:
             await self._fill()
         return self._take(count)
@@ -90,7 +90,7 @@ class TlsStream:
         return taken
 
     async def _fill(self) -> bool:
-        """Whether more data was received."""
+        """Return whether more data was received."""
         assert self._tls is not None, "the handshake comes first"
         while True:
             try:
@@ -130,7 +130,7 @@ class TlsStream:
 
 
 def handshake_step(tls: ssl.SSLObject) -> bool:
-    """One step of the handshake, in a worker."""
+    """Run one step of the handshake, in a worker; returns whether it is complete."""
     try:
         tls.do_handshake()
     except ssl.SSLWantReadError:

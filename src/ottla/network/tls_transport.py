@@ -4,7 +4,7 @@ where possible.
 Rules:
 1. Encrypted data must be sent completely and once. While the socket buffer is full, send() raises BlockingIOError
    although the bytes are encrypted already; the caller offers the same bytes again, as for a plain socket.
-2. epoll does not see decrypted or received bytes in memory: `has_pending` reports them, and TlsPoller continues to
+2. epoll does not report decrypted or received bytes in memory: `has_pending` reports them, and TlsPoller continues to
    read.
 3. OpenSSL responds to some messages itself (key updates). A peer that requests more and more without reading is closed.
 4. OpenSSL is called only when a whole record was received: its "not yet" is an exception, which costs more than a
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 RECEIVED_BYTES: Final = 256 * 1024  # ciphertext per call
 SENT_BYTES: Final = 128 * 1024  # plaintext per call
 HEADER_BYTES: Final = 5  # of a TLS record
-HANDSHAKE_BEGINS: Final = b"\x16\x03"  # start of a handshake record of any version: other data is no TLS
-JOINED_BYTES_MAX: Final = 16 * 1024  # limit of ciphertext that waits for what follows it
+HANDSHAKE_BEGINS: Final = b"\x16\x03"  # start of a handshake record of any version: other data is not TLS
+JOINED_BYTES_MAX: Final = 16 * 1024  # limit of ciphertext that waits for following data
 PROTOCOL_REPLY_BYTES_MAX: Final = 64 * 1024
 
 
@@ -66,20 +66,20 @@ class TlsTransport:
         self._encrypted_unacknowledged = 0  # plaintext bytes in it that the caller offers again
 
     def begin(self, context: ssl.SSLContext, server_name: str | None) -> None:
-        """As a server; with a server name, as a client."""
+        """Begin as a server or, with a server name, as a client."""
         self.tls = context.wrap_bio(
             self.incoming, self.outgoing, server_side=server_name is None, server_hostname=server_name
         )
 
     @property
     def awaits_first_record(self) -> bool:
-        """Whether the data may be the start of a handshake but is no whole record: a TLS object takes 50 KB."""
+        """Whether the data may be the start of a handshake but is not a whole record: a TLS object takes 50 KB."""
         seen = self._first_bytes
         is_handshake = seen[: len(HANDSHAKE_BEGINS)] == HANDSHAKE_BEGINS[: len(seen)]
         return self._records == 0 and is_handshake
 
     def open(self) -> None:
-        """The handshake is done; data after it stays."""
+        """Process the end of the handshake; data after it is kept."""
         self.is_open = True
         if not self.incoming.pending:
             self._records = 0  # all records were part of the handshake
@@ -128,7 +128,7 @@ class TlsTransport:
         return count
 
     def _count_records(self, received: memoryview, count: int) -> None:
-        """A record has a header of five bytes; the last two are the length of the rest."""
+        """Count whole records. A record has a header of five bytes; the last two are the length of the rest."""
         header = self._header
         position = 0
         while position < count:
@@ -147,7 +147,7 @@ class TlsTransport:
                 self._records += 1
 
     def _send_protocol_messages(self) -> None:
-        if self.outgoing.pending > PROTOCOL_REPLY_BYTES_MAX:  # beside data in flight: a large response may be waiting
+        if self.outgoing.pending > PROTOCOL_REPLY_BYTES_MAX:  # data in flight is not limited: a response may be large
             raise OSError(0, "the peer requests key updates and does not read them")
         if not self._unsent:
             self._unsent = memoryview(self.outgoing.read())
@@ -224,7 +224,7 @@ class TlsTransport:
 
 
 class TlsPoller:
-    """A layer between the poller and a TLS connection, which reads on while the transport has pending bytes.
+    """A layer between the poller and a TLS connection, which continues to read while the transport has pending bytes.
 
     Plain connections use the poller directly.
     """

@@ -1,6 +1,6 @@
-"""How bytes cross a socket: plain, or TLS (tls_transport.py). Compiled with mypyc where possible.
+"""Transports of bytes over a socket: plain, or TLS (tls_transport.py). Compiled with mypyc where possible.
 
-Every call raises BlockingIOError if the socket is not ready, and another OSError if the peer is gone.
+Every call raises BlockingIOError if the socket is not ready, and another OSError if the connection is lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The APIs with message classes: keys, names, versions.
 
-A broker's table of handlers decides which of them it serves. The modules with the classes are imported on first use: a
-broker answers its first request before it has imported all of them.
+A broker's table of handlers determines which of them it serves. The modules with the classes are imported on first use:
+a broker handles its first request before it has imported all of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Api:
         self.flexible_since = flexible_since
 
     def __getattr__(self, attribute: str) -> Any:
-        """Called for a missing attribute: imports the message classes on first use."""
+        """Import the message classes on first use; called for a missing attribute."""
         if attribute not in ("request", "response"):
             raise AttributeError(attribute)
         messages = import_module(f"ottla.protocol.messages.{self.module}")

@@ -52,13 +52,13 @@ CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
 SEQUENCE_COUNT: Final = 2**31  # sequences wrap around to 0
-DECOMPRESSED_RATIO_MAX: Final = 16  # a produced batch may decompress to this many times max.message.bytes …
-DECOMPRESSED_BYTES_FLOOR: Final = 16 << 20  # … or to this, if that is more …
-DECOMPRESSED_BYTES_CEILING: Final = 128 << 20  # … but never to more than this
+DECOMPRESSED_RATIO_MAX: Final = 16  # a produced batch may decompress to this many times max.message.bytes,
+DECOMPRESSED_BYTES_FLOOR: Final = 16 << 20  # or to this, if that is more,
+DECOMPRESSED_BYTES_CEILING: Final = 128 << 20  # but never to more than this
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-OFFSET: Final = struct.Struct(">q")  # timestamps as well
-EPOCH: Final = struct.Struct(">i")  # the length as well
+OFFSET: Final = struct.Struct(">q")  # also timestamps
+EPOCH: Final = struct.Struct(">i")  # also the length
 CRC: Final = struct.Struct(">I")
 ATTRIBUTES: Final = struct.Struct(">h")
 
@@ -120,7 +120,7 @@ class BatchHeader:
 
 
 def read_batch_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header at this position. Only its own 61 bytes are needed, not the records."""
+    """Return the header at this position. Only its own 61 bytes are needed, not the records."""
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise KafkaError(Error.CORRUPT_MESSAGE, f"A record batch header needs {HEADER_BYTES} bytes")
     header = BatchHeader(HEADER.unpack_from(buffer, position))
@@ -132,7 +132,7 @@ def read_batch_header(buffer: bytes | bytearray | memoryview, position: int = 0)
 
 
 def is_crc_valid(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bool:
-    """Whether the whole batch is present and its checksum is correct."""
+    """Return whether the whole batch is present and its checksum is correct."""
     end = position + header.batch_bytes
     if end > len(buffer):
         return False
@@ -146,7 +146,7 @@ def write_offsets(buffer: bytearray | memoryview, position: int, base_offset: in
 
 
 def write_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Set the broker's timestamp: attribute bit, max timestamp, new checksum; updates `header`, too."""
+    """Set the broker's timestamp: attribute bit, max timestamp, new checksum; also updates `header`."""
     _write_timestamp(buffer, position, header, True, now_ms)
 
 
@@ -160,9 +160,9 @@ def check_produced_batch(
     timestamp_min: int = -INT64_MAX,
     timestamp_max: int = INT64_MAX,
 ) -> BatchHeader:
-    """Kafka's checks of one partition of a Produce request, in Kafka's order; raises KafkaError.
+    """Check one partition of a Produce request, in Kafka's order. Raises KafkaError.
 
-    As in Kafka, a wrong max timestamp or a producer's log-append-time bit is corrected in place, not refused.
+    As in Kafka, a wrong max timestamp or a producer's log-append-time bit is corrected in place, not rejected.
     `timestamp_min` and `timestamp_max` come from message.timestamp.before.max.ms and after.max.ms. Sequence numbers
     across batches, and the producer's right to its transactional id, are checked elsewhere.
     """
@@ -214,7 +214,7 @@ def build_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """One batch with these records; `last_offset` is for the cleaner, which may remove the last records."""
+    """Return one batch with these records; `last_offset` is for the cleaner, which may remove the last records."""
     payload = bytearray()
     count = 0
     offset = base_offset - 1
@@ -242,7 +242,7 @@ def build_plain_batch(
     producer_epoch: int = -1,
     is_transactional: bool = False,
 ) -> bytearray:
-    """One batch of keys and values with one timestamp and no headers, as coordinators write it."""
+    """Return one batch of keys and values with one timestamp and no headers, as coordinators write it."""
     payload = bytearray()
     count = 0
     for key, value in records:
@@ -256,7 +256,7 @@ def build_plain_batch(
 
 
 def assemble_batch(header: BatchHeader, payload: bytes | bytearray) -> bytearray:
-    """Header and (compressed) records as one batch, with its length and checksum."""
+    """Return header and (compressed) records as one batch, with its length and checksum."""
     header.batch_bytes = HEADER_BYTES + len(payload)
     batch = bytearray(HEADER_BYTES)
     batch += payload
@@ -283,7 +283,7 @@ def assemble_batch(header: BatchHeader, payload: bytes | bytearray) -> bytearray
 
 
 def read_records(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
-    """The records of one batch, decompressed, with absolute offsets and their timestamps."""
+    """Yield the records of one batch, decompressed, with absolute offsets and their timestamps."""
     header = read_batch_header(batch, 0)
     payload = bytes(memoryview(batch)[HEADER_BYTES : header.batch_bytes])
     if header.codec:
@@ -297,14 +297,14 @@ def read_records(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
 
 
 def control_record_type(key: bytes | None) -> int:
-    """The type of a control record, such as a marker; -1 if the key is not valid."""
+    """Return the type of a control record, such as a marker; -1 if the key is not valid."""
     if key is None or len(key) < 4:
         return -1
     return int.from_bytes(key[2:4], "big", signed=True)
 
 
 def recompress(batch: bytes | bytearray | memoryview, codec: int, level: int | None = None) -> bytearray:
-    """The same records with another codec; the rest of the header stays as it is."""
+    """Return the same records with another codec; the rest of the header stays as it is."""
     header = read_batch_header(batch, 0)
     payload: bytes = bytes(memoryview(batch)[HEADER_BYTES : header.batch_bytes])
     payload = decompress(header.codec, payload, DECOMPRESSED_BYTES_CEILING)
@@ -313,13 +313,13 @@ def recompress(batch: bytes | bytearray | memoryview, codec: int, level: int | N
 
 
 def decompressed_bytes_max(message_bytes_max: int) -> int:
-    """The limit for decompressing a produced batch: a few kilobytes must not become gigabytes."""
+    """Return the limit for decompressing a produced batch: a few kilobytes must not become gigabytes."""
     wanted = max(DECOMPRESSED_BYTES_FLOOR, message_bytes_max * DECOMPRESSED_RATIO_MAX)
     return min(wanted, DECOMPRESSED_BYTES_CEILING)
 
 
 def _single_batch_header(records: memoryview) -> BatchHeader:
-    """The header of the one batch that a Produce request may have per partition."""
+    """Return the header of the one batch that a Produce request may have per partition."""
     if len(records) >= HEADER_BYTES:
         header = BatchHeader(HEADER.unpack_from(records, 0))
         if header.batch_bytes == len(records) and header.magic == MAGIC:
@@ -328,7 +328,7 @@ def _single_batch_header(records: memoryview) -> BatchHeader:
 
 
 def _invalid_batch_count(records: memoryview) -> KafkaError:
-    """Why these bytes are not exactly one batch, with Kafka's distinction of errors."""
+    """Return Kafka's error for bytes that are not exactly one batch."""
     size = len(records)
     if size <= MAGIC_POSITION:
         return KafkaError(Error.INVALID_RECORD, f"There is no whole record batch in {size} bytes")
@@ -352,7 +352,7 @@ def _invalid_batch_count(records: memoryview) -> KafkaError:
 
 
 def _check_header(header: BatchHeader) -> None:
-    """Checks the consistency of a header's numbers."""
+    """Check the consistency of a header's numbers."""
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise malformed(f"{header.record_count} records and last offset delta {header.last_offset_delta}")
     if header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
@@ -370,7 +370,7 @@ def _check_header(header: BatchHeader) -> None:
 
 
 def _refuse_log_append_time(header: BatchHeader) -> None:
-    """On a topic with LogAppendTime a producer must not set the broker's timestamp type itself."""
+    """Reject a producer that sets the broker's timestamp type on a topic with LogAppendTime."""
     if header.is_log_append_time:
         problem = "Producer should not set timestamp type to LogAppendTime."
         message = rejection_message(Error.INVALID_TIMESTAMP, header.record_count, [])
@@ -392,5 +392,5 @@ def _write_timestamp(
 
 
 def _as_int64(value: int) -> int:
-    """Clamps to the int64 range of the compiled code."""
+    """Clamp a number to the int64 range of the compiled code."""
     return max(-INT64_MAX, min(value, INT64_MAX))

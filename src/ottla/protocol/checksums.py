@@ -16,7 +16,7 @@ EXTENSION: Final = "crc32c._crc32c"
 
 
 def load() -> Callable[..., int]:
-    """The library's function: crc32c(data, so_far=0)."""
+    """Return the library's function: crc32c(data, so_far=0)."""
     package = PathFinder.find_spec(PACKAGE)  # find_spec() does not run the package
     folders = package.submodule_search_locations if package is not None else None
     spec = PathFinder.find_spec(EXTENSION, folders) if folders else None

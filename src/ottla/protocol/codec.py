@@ -3,8 +3,8 @@
 The functions are generated at first use, once per (message class, version), from the declarations of the class
 (schema.py): see decoding.py and encoding.py. `generated_source` returns the generated code.
 
-Malformed input raises a ProtocolError that names message and field. Nothing is allocated for a length or count that
-exceeds the bytes at hand.
+Malformed input raises a ProtocolError with message and field. No memory is allocated for a length or count that exceeds
+the available bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Encoded(bytearray):
     holes: list[tuple[int, FileRange]]
 
     def total_bytes(self) -> int:
-        """The number of bytes to send, including the holes."""
+        """Return the number of bytes to send, including the holes."""
         return len(self) + sum(range_.length for _, range_ in self.holes)
 
 
@@ -72,25 +72,25 @@ def encode(message: Any, version: int) -> Encoded:
 
 
 def encode_into(out: Encoded, message: Any, version: int) -> Encoded:
-    """Append a message to bytes that may already hold its header."""
+    """Append a message to bytes that may already contain its header."""
     encoder = _encoders.get((type(message), version)) or encoder_for(type(message), version)
     return encoder(message, out)
 
 
 def decode(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> tuple[T, int]:
-    """The message that starts at `position`, and the position after it."""
+    """Return the message that starts at `position`, and the position after it."""
     decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
     return decoder(buffer, position)
 
 
 def decode_response(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> tuple[T, int]:
-    """As decode(), for responses: they may have more items than a request."""
+    """Decode a response, which may have more items than a request."""
     decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
     return decoder(buffer, position, ANSWER_ITEMS_MAX)
 
 
 def decode_whole(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> T:
-    """The message that fills the buffer from `position` to its end."""
+    """Return the message that fills the buffer from `position` to its end."""
     decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
     message, after = decoder(buffer, position)
     if after != len(buffer):
@@ -100,7 +100,7 @@ def decode_whole(cls: type[T], version: int, buffer: memoryview, position: int =
 
 
 def decoder_for(cls: type, version: int) -> Decoder:
-    """The generated function (buffer, position, items allowed = ITEMS_MAX) -> (message, position after it)."""
+    """Return the generated function (buffer, position, items allowed = ITEMS_MAX) -> (message, position after it)."""
     found = _decoders.get((cls, version))
     if found is None:
         found = _decoders[cls, version] = make_decoder(cls, version, _is_flexible(cls, version))[0]
@@ -108,7 +108,7 @@ def decoder_for(cls: type, version: int) -> Decoder:
 
 
 def encoder_for(cls: type, version: int) -> Encoder:
-    """The generated function (message, out) -> out."""
+    """Return the generated function (message, out) -> out."""
     if cls is EncodedBody:
         return _append_body
     found = _encoders.get((cls, version))
@@ -118,7 +118,7 @@ def encoder_for(cls: type, version: int) -> Encoder:
 
 
 def generated_source(cls: type, version: int) -> str:
-    """The generated code of decoder and encoder, for debugging."""
+    """Return the generated code of decoder and encoder, for debugging."""
     flexible = _is_flexible(cls, version)
     sources = make_decoder(cls, version, flexible)[1], make_encoder(cls, version, flexible)[1]
     return "\n\n".join("\n".join(source.lines) for source in sources)

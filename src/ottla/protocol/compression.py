@@ -1,8 +1,8 @@
 """The codecs of record batches, with a limit on the decompressed size.
 
 A few kilobytes may decompress to gigabytes: every decoder here stops at `output_bytes_max` and never allocates memory
-only because the input requests it. Data that Kafka's own readers cannot read is refused, because it would stay
-unreadable in the log: an LZ4 frame must have independent blocks, and only the first frame counts.
+only because the input requests it. Data that Kafka's own readers cannot read is rejected, because it would stay
+unreadable in the log: an LZ4 frame must have independent blocks, and only the first frame is read.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CompressionError(KafkaError):
 
 
 def compress(codec: int, data: Data, level: int | None = None) -> bytes:
-    """The data as a producer would compress it with this codec (0-4); no level means the codec's default."""
+    """Return the data as a producer would compress it with this codec (0-4); no level means the codec's default."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -77,19 +77,19 @@ def compress(codec: int, data: Data, level: int | None = None) -> bytes:
 
 
 def library_level(codec: int, kafka_level: int) -> int:
-    """Our library's level for a level of a Kafka setting."""
+    """Return the library's level for a level of a Kafka setting."""
     if codec != LZ4:
         return kafka_level
     return LZ4_LEVEL if kafka_level == LZ4_LEVEL_OF_KAFKA else max(LZ4_LEVEL_MIN, min(kafka_level, LZ4_LEVEL_MAX))
 
 
 def is_slow(codec: int, level: int) -> bool:
-    """Whether compressing takes much longer than writing the result."""
+    """Return whether compressing takes much longer than writing the result."""
     return level >= SLOW_LEVELS.get(codec, level + 1)
 
 
 def decompress(codec: int, data: Data, output_bytes_max: int) -> bytes:
-    """The original bytes; CompressionError if they are corrupt or more than `output_bytes_max`."""
+    """Return the original bytes. Raises CompressionError if they are corrupt or more than `output_bytes_max`."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -109,7 +109,7 @@ def unknown_codec(codec: int) -> KafkaError:
 
 
 def _decompress_gzip(data: Data, output_bytes_max: int) -> bytes:
-    """Reads member after member; bytes after the last one are ignored, as in Java's reader."""
+    """Decompress member after member; bytes after the last one are ignored, as in Java's reader."""
     parts: list[bytes] = []
     room = output_bytes_max
     rest = data
@@ -176,7 +176,7 @@ def _compress_lz4(data: Data, level: int) -> bytes:
 
 
 def _lz4_frame_end(data: Data) -> int:
-    """The end of the first frame, found by its block lengths."""
+    """Return the end of the first frame, found by its block lengths."""
     if len(data) < 7 or bytes(data[:4]) != LZ4_MAGIC:
         raise CompressionError("corrupt lz4 data: no frame header")
     flags = data[4]

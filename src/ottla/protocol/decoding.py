@@ -29,7 +29,9 @@ NAMES: Final = {
 
 
 def make_decoder(cls: type, version: int, flexible: bool) -> tuple[Callable[..., Any], Source]:
-    """A function (buffer, position) -> (message, position after it); a third argument limits the number of items."""
+    """Return a function (buffer, position) -> (message, position after it); a third argument limits the number of
+    items.
+    """
     source = DecoderSource(f"{cls.__name__} v{version}", version, flexible)
     source.put(0, f"def decode(buf, pos, room={ITEMS_MAX}):")
     source.put(1, "try:")

@@ -43,7 +43,7 @@ class Source:
         return f"{prefix}{self._count}"
 
     def constant(self, value: Any, prefix: str) -> str:
-        """A name or literal for `value` in the generated code."""
+        """Return a name or literal for `value` in the generated code."""
         if value is None or type(value) in (int, bool, str, bytes):
             return repr(value)
         name = self.fresh(prefix)
@@ -57,7 +57,7 @@ class Source:
         return made
 
     def field_of_error(self, error: BaseException) -> ProtocolError:
-        """The error with its message and field; called by the generated code."""
+        """Return the error with its message and field; called by the generated code."""
         line = line_of(error.__traceback__)
         field = self.fields[line - 1] if 0 < line <= len(self.fields) else ""
         return ProtocolError(f"{self.title}{', ' + field if field else ''}: {reason_of(error)}")
@@ -78,7 +78,7 @@ NAMES: Final = {
 
 
 def make_encoder(cls: type, version: int, flexible: bool) -> tuple[Callable[..., Any], Source]:
-    """A function (message, out) that appends the message to a bytearray."""
+    """Return a function (message, out) that appends the message to a bytearray."""
     source = EncoderSource(f"{cls.__name__} v{version}", version, flexible)
     source.put(0, "def encode(m, out):")
     source.put(1, "try:")
@@ -131,7 +131,7 @@ class EncoderSource(Source):
             self.write_tags(depth, tagged, value, path)
 
     def fixed_run(self, plain: list[Field], tagged: list[Field]) -> int:
-        """How many of the next fields are fixed or rarely set; 0 if joining them gains nothing."""
+        """Return how many of the next fields are fixed or rarely set; 0 if joining them is not faster."""
         count = next((at for at, field in enumerate(plain) if not _joins(field)), len(plain))
         rare = sum(_is_rare(field) for field in plain[:count])
         rare += bool(count == len(plain) and self.flexible and tagged)
@@ -159,7 +159,7 @@ class EncoderSource(Source):
         self.flush(depth + 1)
 
     def rest_value(self, field: Field) -> list[tuple[str, str]]:
-        """The value of a rarely set field at its default: null, or an empty array."""
+        """Return the value of a rarely set field at its default: null, or an empty array."""
         is_null = field.nullable and field.wire.default is None
         if self.flexible:
             return [("x", "")] if is_null else [("B", "1")]
@@ -226,7 +226,7 @@ class EncoderSource(Source):
             return
         if kind == "string":
             self.put(depth, "v = v.encode()")
-            if self.field.endswith(SENTENCE):  # it may quote a name of the maximum string length
+            if self.field.endswith(SENTENCE):  # it may contain a name of the maximum string length
                 self.put(depth, f"if len(v) > {STRING_BYTES_MAX}: v = truncate_string(v)")
         self.write_length(depth, "len(v)", "h" if kind == "string" else "i")
         self.put(depth, "out += v")
@@ -304,7 +304,7 @@ class EncoderSource(Source):
         self.put(depth, f"out = {outer}; write_tags(out, {tags})")
 
     def is_set(self, field: Field, value: str) -> str:
-        """An expression that is true if this tagged field differs from its default and must be sent."""
+        """Return an expression that is true if this tagged field differs from its default and must be sent."""
         value = f"{value}.{field.name}"
         if field.wire.default_factory is not None:
             return f"({value} is None or {value})" if field.nullable else value
@@ -322,7 +322,7 @@ def _joins(field: Field) -> bool:
 
 
 def _is_rare(field: Field) -> bool:
-    """Null by default, or an array that early versions did not have: rarely set, so a fast path is worth it."""
+    """Return whether a field is rarely set: null by default, or an array that early versions do not have."""
     if field.type.is_fixed or field.type.kind in ("struct", "records"):
         return False
     if field.nullable and field.wire.default is None:

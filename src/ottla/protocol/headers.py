@@ -51,9 +51,9 @@ _new_header = RequestHeader.__new__
 
 
 def decode_request_header(buffer: memoryview) -> RequestHeader:
-    """The header of a request frame (without its size).
+    """Return the header of a request frame (without its size).
 
-    An unknown api key is no error here, because the caller decides on the response; its header is read as v1.
+    An unknown api key is not an error here, because the caller decides on the response; its header is read as v1.
     """
     header = _new_header(RequestHeader)
     try:
@@ -81,7 +81,7 @@ def decode_request_header(buffer: memoryview) -> RequestHeader:
 
 
 def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """A request header without the frame's size, for the client side."""
+    """Return a request header without the frame's size, for the client side."""
     tags = b"\0" if version >= _flexible_since.get(api_key, 32767) else b""
     if client_id is None:
         return _pack_fixed(api_key, version, correlation_id, -1) + tags
@@ -90,14 +90,14 @@ def encode_request_header(api_key: int, version: int, correlation_id: int, clien
 
 
 def response_header_bytes(api_key: int, version: int) -> int:
-    """The length of a response header without tagged fields, as Kafka sends it: 4 or 5."""
+    """Return the length of a response header without tagged fields, as Kafka sends it: 4 or 5."""
     if api_key == API_VERSIONS_KEY:
         return 4
     return 5 if version >= _flexible_since.get(api_key, 32767) else 4
 
 
 def encode_response_frame(api_key: int, version: int, correlation_id: int, response: Any) -> Encoded:
-    """A complete response frame: size, header and body in one buffer, with the holes of the body."""
+    """Return a complete response frame: size, header and body in one buffer, with the holes of the body."""
     flexible = version >= _flexible_since.get(api_key, 32767) and api_key != API_VERSIONS_KEY
     out = Encoded((_pack_frame_start_with_tags if flexible else _pack_frame_start)(0, correlation_id))
     out.holes = []
@@ -110,7 +110,7 @@ def encode_response_frame(api_key: int, version: int, correlation_id: int, respo
 
 
 def encode_body_frame(api_key: int, version: int, correlation_id: int, body: bytes | bytearray) -> Encoded:
-    """As encode_response_frame(), for an encoded body without holes."""
+    """Return a complete response frame for an encoded body without holes."""
     header_bytes = response_header_bytes(api_key, version)
     pack = _pack_frame_start if header_bytes == 4 else _pack_frame_start_with_tags
     out = Encoded(pack(header_bytes + len(body), correlation_id) + body)
@@ -119,7 +119,7 @@ def encode_body_frame(api_key: int, version: int, correlation_id: int, body: byt
 
 
 def decode_response_header(api_key: int, version: int, buffer: memoryview) -> tuple[int, int]:
-    """(correlation id, position of the body) of a response frame without its size, for the client side."""
+    """Return correlation id and position of the body of a response frame without its size, for the client side."""
     try:
         (correlation_id,) = struct.unpack_from(">i", buffer, 0)
         position = 4
@@ -132,8 +132,8 @@ def decode_response_header(api_key: int, version: int, buffer: memoryview) -> tu
 
 
 def _cache_client_id(raw: bytes) -> str:
-    """The client id as text, cached because clients repeat it in every request."""
-    client_id = raw.decode(errors="replace")  # as Kafka does: a name for logs is no reason to close the connection
+    """Return the client id as text, cached because clients repeat it in every request."""
+    client_id = raw.decode(errors="replace")  # as in Kafka: an invalid name for logs does not close the connection
     if len(raw) <= CLIENT_ID_KEPT_BYTES_MAX:
         if len(_client_ids) >= CACHED_CLIENT_IDS_MAX:
             _client_ids.clear()

@@ -8,19 +8,19 @@ from typing import Final
 from uuid import UUID, SafeUUID
 
 # A few bytes of a frame per item could create tens of millions of objects of 60 bytes or more each. So this is the
-# limit of array items and tagged fields in one message. A request for 100,000 partitions has as many.
+# limit of array items and tagged fields in one message. A request for 100,000 partitions has that many.
 ITEMS_MAX: Final = 1_000_000
 # Responses may be larger: 1,000,000 partitions with three replicas each are 7,000,000 items.
 ANSWER_ITEMS_MAX: Final = 20_000_000
 TAGS_MAX: Final = 1_000  # in one struct
-STRING_BYTES_MAX: Final = 32_767  # also where the length is a varint, as in Kafka
+STRING_BYTES_MAX: Final = 32_767  # even if the length is a varint, as in Kafka
 CACHED_UUIDS_MAX: Final = 10_000
 
 ENCODE_ERRORS: Final = (struct.error, TypeError, AttributeError, ValueError, OverflowError)
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
 
 _uuids: dict[bytes, UUID] = {}
-# UUID's constructor takes 800 ns; its two slots are set directly, as it does itself after its checks.
+# The UUID constructor takes 800 ns. Set its two slots directly, as the constructor does after validation.
 _set_uuid_int = UUID.int.__set__  # type: ignore[attr-defined,misc]
 _set_uuid_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined,misc]
 
@@ -30,7 +30,7 @@ class ProtocolError(ValueError):
 
 
 def long_uvarint(buffer: memoryview, position: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte had its continuation bit set; (value, position after)."""
+    """Return the rest of an unsigned varint whose first byte had its continuation bit set; (value, position after)."""
     second = buffer[position]
     if second < 0x80:  # most lengths of record batches end here or at the next byte
         return first & 0x7F | second << 7, position + 1
@@ -54,7 +54,7 @@ def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint as bytes."""
+    """Return an unsigned varint as bytes."""
     if value < 0x80:
         return bytes((value,))
     if value < 0x4000:
@@ -65,7 +65,7 @@ def uvarint(value: int) -> bytes:
 
 
 def read_tag_count(buffer: memoryview, position: int, first: int, room: int) -> tuple[int, int, int]:
-    """The number of tagged fields; (count, position after, how many more items are allowed)."""
+    """Return the number of tagged fields; (count, position after, how many more items are allowed)."""
     count = first
     if first > 0x7F:
         count, position = long_uvarint(buffer, position, first)
@@ -77,7 +77,7 @@ def read_tag_count(buffer: memoryview, position: int, first: int, room: int) -> 
 
 
 def read_tag(buffer: memoryview, position: int, end: int, seen: set[int]) -> tuple[int, int, int]:
-    """The head of one tagged field; (tag, size of its value, position of its value)."""
+    """Return the head of one tagged field; (tag, size of its value, position of its value)."""
     tag, position = read_uvarint(buffer, position)
     size, position = read_uvarint(buffer, position)
     if tag in seen:
@@ -106,7 +106,7 @@ def write_tags(out: bytearray, tags: list[tuple[int, bytearray]]) -> None:
 
 
 def cache_uuid(raw: bytes) -> UUID:
-    """A UUID that is not cached yet; topic ids repeat with every request."""
+    """Return a UUID that is not cached yet; topic ids repeat with every request."""
     made = UUID.__new__(UUID)
     _set_uuid_int(made, int.from_bytes(raw, "big"))
     _set_uuid_is_safe(made, SafeUUID.unknown)
@@ -149,7 +149,7 @@ def wrong_tag_size() -> ProtocolError:
 
 
 def reason_of(error: BaseException) -> str:
-    """The reason of a codec's failure, in few words."""
+    """Return the reason of a codec's failure, in few words."""
     if isinstance(error, ProtocolError):
         return str(error)
     if isinstance(error, UnicodeDecodeError):

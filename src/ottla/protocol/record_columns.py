@@ -6,7 +6,7 @@ Compiled with mypyc where possible. The columns are raw little-endian numbers in
     nulls       the rows whose key or value is null
     offsets     as in the log
     timestamps  microseconds since 1970
-Headers are rows of their own: `header_counts` is the running total of headers, up to and including each record.
+Headers are separate rows: `header_counts` is the running total of headers, up to and including each record.
 
 The input is not trusted: bounds never decrease and never leave the parsed bytes, or KafkaError is raised.
 """
@@ -241,7 +241,7 @@ class RecordColumns:
 
 
 def _clamp(timestamp_ms: i64) -> i64:
-    """Clamps to the range of microseconds: times outside of it are not real ones."""
+    """Clamp to the range of microseconds: times outside of it are not real times."""
     if timestamp_ms > TIMESTAMP_MS_MAX:
         return TIMESTAMP_MS_MAX
     if timestamp_ms < -TIMESTAMP_MS_MAX:

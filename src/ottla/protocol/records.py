@@ -55,11 +55,11 @@ class Limits(NamedTuple):
 
 
 def walk_records(data: bytes, count: i64, delta_min: i64, delta_max: i64, needs_keys: bool) -> tuple[i64, bool]:  # noqa: C901, PLR0912, PLR0915
-    """Check the format of all records: lengths, offset deltas 0, 1, 2…, headers, and that no bytes are left over.
+    """Check the format of all records: lengths, offset deltas 0, 1, 2…, headers, and that no bytes follow.
 
     Returns the highest timestamp delta, and whether a record lacks a required key or has a timestamp delta outside the
-    given range: a second, slower pass then finds which. Varints of one and two bytes are read inline, five times over,
-    because a call per field would double the time.
+    given range: a second, slower pass then finds that record. Varints of one and two bytes are read inline, five times
+    over, because a call per field would double the time.
     """
     position: i64 = 0
     end: i64 = len(data)
@@ -167,7 +167,7 @@ def walk_records(data: bytes, count: i64, delta_min: i64, delta_max: i64, needs_
 
 
 def skip_headers(data: bytes, position: i64) -> i64:
-    """The end of the headers that start here. A wrong count runs off the end, which costs no memory."""
+    """Return the end of the headers that start here. A wrong count ends at the end of the bytes and costs no memory."""
     count: i64
     length: i64
     count, position = read_varint(data, position, 32)
@@ -186,7 +186,7 @@ def skip_headers(data: bytes, position: i64) -> i64:
 
 
 def read_varint(data: bytes, position: i64, bits: i64) -> tuple[i64, i64]:
-    """The zigzag varint at this position and its end; bits past 32 or 64 are dropped, as in Java."""
+    """Return the zigzag varint at this position and its end; bits past 32 or 64 are dropped, as in Java."""
     value: i64 = 0
     shift: i64 = 0
     while shift < bits:
@@ -234,7 +234,7 @@ def check_records(data: bytes, count: int, base_timestamp: int, limits: Limits) 
 
 
 def rejection_message(error: Error, total: int, record_errors: list[tuple[int, str]]) -> str:
-    """Kafka's message about a batch with bad records."""
+    """Return Kafka's message about a batch with invalid records."""
     if error == Error.INVALID_TIMESTAMP:
         return "One or more records have been rejected due to invalid timestamp"
     shown = ", ".join(
@@ -281,7 +281,7 @@ class RecordReader:
         if count < 0:
             raise malformed(f"{count} headers")
         headers: list[tuple[str, bytes | None]] = []
-        for _ in range(count):  # a wrong count runs off the end
+        for _ in range(count):  # a wrong count ends at the end of the bytes
             name = self.read_nullable()
             if name is None:
                 raise malformed("a header has no key")
@@ -322,7 +322,7 @@ def write_record(out: bytearray, record: Record, offset_delta: int, timestamp_de
 
 
 def write_plain_record(out: bytearray, key: bytes | None, value: bytes | None, offset_delta: int) -> None:
-    """As write_record(), without headers, and with the timestamp of the batch."""
+    """Append one record without headers, with the timestamp of the batch."""
     parts = [NO_ATTRIBUTES, _varints[0], varint(offset_delta)]
     add_nullable(parts, key)
     add_nullable(parts, value)
@@ -342,7 +342,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def varint(value: int) -> bytes:
-    """A varint as bytes. Most are lengths and deltas, so they are cached."""
+    """Return a varint as bytes. Most are lengths and deltas, so they are cached."""
     if 0 <= value < CACHED_VARINTS:
         return _varints[value]
     out = bytearray()

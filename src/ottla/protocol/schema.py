@@ -13,13 +13,13 @@ field is sent, since when it may be null, and whether it is a tagged field:
 Rules:
 * Fields are declared in the order in which they are on the wire.
 * A field that some versions do not have needs a default, which is its value after decoding such a version.
-* A tagged struct that is not nullable is annotated `Part | None` with default None: None means "left out",
-  which on the wire is the same as a struct of default values.
+* A tagged struct that is not nullable is annotated `Part | None` with default None: None means "omitted", which on the
+wire is the same as a struct of default values.
 * Encoding and decoding are in codec.py.
 
 To a type checker the classes look like keyword-only dataclasses. They are built here because the dataclass machinery
 compiles three functions per class at import, which is most of the start-up time of a broker; here only the constructor
-is generated, and only when it is first called.
+is generated, at its first call.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ReceivedRecords = Annotated[memoryview, "records"]
 
 ZERO_UUID: Final = UUID(int=0)  # "no topic id"
 NO_OPERATIONS: Final = -(2**31)  # "authorized operations were not requested"
-OWN_TAG: Final = 10_000  # tags from here on are ours; other clients skip unknown tags (KIP-482)
+OWN_TAG: Final = 10_000  # tags from here on are ottla's; other clients skip unknown tags (KIP-482)
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 NO_VERSION: Final = 32767  # past every version: "never" as a start, "no end" as an end
@@ -110,7 +110,7 @@ def wire(
     default: Any = REQUIRED,
     default_factory: Callable[[], Any] | None = None,
 ) -> Any:
-    """A field of the versions since..until, which may be null from version `nullable` on."""
+    """Declare a field of the versions since..until, which may be null from version `nullable` on."""
     return Wire(since, until, nullable, tag, default, default_factory)
 
 
@@ -145,7 +145,7 @@ def fields_of(cls: type) -> dict[str, Wire]:
 
 
 def _rebuild(cls: type[T]) -> type[T]:
-    """The same class with slots, a constructor, equality and a readable repr."""
+    """Return the class with slots, a constructor, equality and a readable repr."""
     namespace = dict(cls.__dict__)
     names = tuple(namespace.get("__annotations__", ()))
     fields: dict[str, Wire] = {}
@@ -167,7 +167,7 @@ def _rebuild(cls: type[T]) -> type[T]:
 
 
 def _init_once(self: Any, **values: Any) -> None:
-    """The placeholder of the constructor, which it generates and replaces at the first call."""
+    """Generate the constructor at the first call, and replace this placeholder by it."""
     cls = type(self)
     cls.__init__ = _make_init(cls)
     cls.__init__(self, **values)
@@ -260,7 +260,7 @@ class Field:
 
 
 def fields_in(cls: type, version: int) -> list[Field]:
-    """The fields that `version` sends, in wire order, tagged ones included."""
+    """Return the fields that `version` sends, in wire order, tagged ones included."""
     found = []
     for name, type_ in types_of(cls).items():
         wire = fields_of(cls)[name]
@@ -270,7 +270,7 @@ def fields_in(cls: type, version: int) -> list[Field]:
 
 
 def absent_in(cls: type, version: int) -> list[tuple[str, Wire]]:
-    """The fields that `version` does not send: decoding sets their defaults."""
+    """Return the fields that `version` does not send: decoding sets their defaults."""
     return [(name, wire) for name, wire in fields_of(cls).items() if not wire.since <= version <= wire.until]
 
 
@@ -280,7 +280,7 @@ def types_of(cls: type) -> dict[str, Type]:
 
 
 def least_bytes(type_: Type, version: int, flexible: bool, nullable: bool = False) -> int:
-    """The minimum size of a value: an array whose count cannot fit the remaining bytes is refused unread."""
+    """Return the minimum size of a value, for rejecting arrays whose count exceeds the remaining bytes."""
     if type_.is_fixed:
         return SIZES[FIXED[type_.kind]]
     if type_.kind != "struct":

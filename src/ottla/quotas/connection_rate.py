@@ -33,7 +33,7 @@ class ConnectionRates:
             self._meters.clear()
 
     def forget_rules(self) -> None:
-        """The rules have changed; opened connections stay counted."""
+        """Discard the cached rules after a change; opened connections stay counted."""
         for host, share in list(self._meters.items()):
             rule = self._rules.of_address(host)
             if share is None or rule is None:
@@ -43,7 +43,7 @@ class ConnectionRates:
                 share.meter.change(rule.bound, self._windows.num, self._windows.ms)
 
     def wait_ms(self, host: str, now_ms: int) -> int:
-        """The wait before one more connection of an address, at most a window; 0 if it is allowed now."""
+        """Return the wait before one more connection of an address, at most a window; 0 if it is allowed now."""
         share = self._meters.get(host)
         if share is None:
             if host in self._meters:

@@ -1,7 +1,7 @@
 """Quota entities, the kinds of quotas, and their valid values. Codes and messages are Kafka's.
 
 An entity is a user, a client id, both, or an address; a name of None is the default of its kind. Log lines and metrics
-show it as `user=alice,client-id=<default>`.
+display it as `user=alice,client-id=<default>`.
 
 Filters of DescribeClientQuotas (KIP-546). Codes and messages are Kafka's.
 """
@@ -45,7 +45,7 @@ NAMES: Final = (USER, CLIENT_ID, IP)
 
 
 class Entity(NamedTuple):
-    """`kinds` are the parts of the entity, with one name each; None is the default."""
+    """An entity: `kinds` are its parts, with one name each; None is the default."""
 
     kinds: tuple[str, ...]
     names: tuple[str | None, ...]
@@ -75,7 +75,7 @@ def of_address(name: str | None) -> Entity:
 
 
 def read_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """The entity of a request. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the entity of a request. Raises KafkaError(INVALID_REQUEST)."""
     found = dict(parts)
     if not found:
         raise invalid("Invalid empty client quota entity")
@@ -101,7 +101,7 @@ def check_value(entity: Entity, key: str, value: float) -> None:
     """Check that an entity can have this quota. Raises KafkaError(INVALID_REQUEST)."""
     if key not in keys_of(entity):
         raise invalid(f"Invalid configuration key {key}")
-    if not value > 0:  # includes NaN, which Kafka takes for 0 and stores
+    if not value > 0:  # includes NaN, which Kafka treats as 0 and stores
         raise invalid(f"Quota {key} must be greater than 0")
     if key in FRACTIONAL and isfinite(value):
         return
@@ -113,14 +113,14 @@ def check_value(entity: Entity, key: str, value: float) -> None:
 
 
 def value_text(key: str, value: float) -> str:
-    """A quota in its stored form: whole numbers as such, the others as Java writes a double."""
+    """Return a quota in its stored form: whole numbers as such, the others as Java writes a double."""
     if key not in FRACTIONAL:
         return str(int(value + EPSILON))
     return repr(float(value))
 
 
 def stored_value(key: str, text: str) -> float | None:
-    """A stored quota; None if it is not valid, and so ignored."""
+    """Return a stored quota; None if it is invalid, and therefore ignored."""
     try:
         value = float(text)
     except ValueError:
@@ -129,7 +129,7 @@ def stored_value(key: str, text: str) -> float | None:
 
 
 def address(text: str) -> str | None:
-    """An address in the form that connections have; None if the text is not one, such as a host name."""
+    """Return an address in the form that connections have; None if the text is not one, such as a host name."""
     from ipaddress import IPv6Address, ip_address  # noqa: PLC0415 (rarely needed, and slow to import)
 
     try:

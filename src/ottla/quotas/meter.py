@@ -6,11 +6,11 @@ Rules:
    windows allow.
 2. An entity above that waits until old windows have expired and its average is within the bound. From then on it is
    paced: every amount costs the time that it takes at the entity's rate, with a credit of one window after a pause.
-   Kafka would allow all of it at once again, and then nothing for ten seconds. So within the span of all windows an
+   Kafka would allow the whole amount at once again, and then none for ten seconds. So within the span of all windows an
    entity never gets more than they allow plus one request.
 3. An entity that was not throttled during the span of all windows starts again as in rule 1.
 4. A request that is larger than all windows allow waits as long as it takes at the entity's rate, as with Kafka; but at
-   most ten times the span of all windows, because other requests wait behind it.
+   most ten times the span of all windows, because other requests wait for it.
 5. `TokenBucket` is Kafka's token bucket for topic changes: it fills at the rate up to all windows' worth, and one
    change at most may overdraw it.
 6. Time is monotonic, in milliseconds.
@@ -61,7 +61,7 @@ class Meter:
     )
 
     def __init__(self, bound: float, windows: int, window_ms: int) -> None:
-        self.total = 0.0  # of all windows that count
+        self.total = 0.0  # of all current windows
         self.last_ms = 0  # the time of the last use
         self.throttle_count = 0  # throttled requests: number, total wait, end of the wait, time of the last log line
         self.throttle_ms_sum = 0
@@ -70,7 +70,7 @@ class Meter:
         self._last_wait_ms = self._last_held_ms = 0
         self._windows: list[Window] = []
         self._ends_ms = 0  # the end of the newest window
-        self.free_ms = 0.0  # once paced: when it may be used again
+        self.free_ms = 0.0  # if paced: the time when it may be used again
         self._smoothed_until_ms = -1.0
         self._peaks: list[tuple[int, float]] = []  # the highest rates of the last two half-hours
         self.change(bound, windows, window_ms)
@@ -106,11 +106,11 @@ class Meter:
         return self.throttle_time_ms(now_ms)
 
     def throttle_time_ms(self, now_ms: int) -> int:
-        """The current throttle time."""
+        """Return the current throttle time."""
         return int(self.free_ms - now_ms + 0.5) if self.free_ms > now_ms else 0
 
     def left(self, now_ms: int) -> float:
-        """The amount that can be used now without a long wait; not less than a minimum, to avoid tiny responses."""
+        """Return the amount that can be used now without a long wait; at least a minimum, to avoid tiny responses."""
         if now_ms < self._smoothed_until_ms:
             saved_ms = min(now_ms - self.free_ms, float(self.window_ms))
         else:
@@ -124,7 +124,7 @@ class Meter:
             self._smoothed_until_ms = free_ms + self.longest_ms
 
     def _fitting_ms(self) -> float:
-        """The time when enough old windows have expired for the rest to be within the bound."""
+        """Return the time when enough old windows have expired for the rest to be within the bound."""
         excess = self.total - self._most
         for window in self._windows:
             excess -= window.amount
@@ -141,16 +141,16 @@ class Meter:
         self._last_held_ms = now_ms
 
     def recent_wait_ms(self, now_ms: int) -> int:
-        """The last throttle time, as long as windows keep it."""
+        """Return the last throttle time, as long as windows keep it."""
         return self._last_wait_ms if now_ms - self._last_held_ms < self.longest_ms else 0
 
     def rate(self, now_ms: int) -> float:
-        """The rate per second over the windows that count."""
+        """Return the rate per second over the current windows."""
         elapsed_ms = self._elapsed_ms(now_ms)
         return self.total * 1000 / elapsed_ms
 
     def peak(self, now_ms: int) -> float:
-        """The highest rate of the last hour."""
+        """Return the highest rate of the last hour."""
         rates = [rate for since_ms, rate in self._peaks if now_ms - since_ms < PEAK_MS]
         return max([self.rate(now_ms), *rates])
 
@@ -193,7 +193,7 @@ class Meter:
 
 
 class TokenBucket(Meter):
-    """The token bucket for topic changes, which are counted before they happen."""
+    """The token bucket for topic changes, which are counted in advance."""
 
     __slots__ = ("_filled_ms", "_tokens")
 

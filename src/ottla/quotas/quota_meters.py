@@ -4,7 +4,7 @@ Rules:
 1. The meters of a client id and user are resolved once (`ClientQuotaMeters`) and cached until the generation changes: a
    check costs the same with ten rules and with a hundred thousand.
 2. A meter that was idle for an hour is removed. There are at most `METERS_MAX`: the longest idle one is removed first,
-   so that a client that changes its id with each request costs other clients nothing.
+   so that a client that changes its id with each request does not affect other clients.
 3. Rates of the whole broker, of topics and of partitions are measured in the same way as rules of entities.
 4. When a rule is removed its meter is no longer used.
 """
@@ -30,7 +30,7 @@ from ottla.quotas.meter import UNBOUNDED, Meter, TokenBucket
 from ottla.quotas.rules import Rule, Rules
 
 METERS_MAX: Final = 20_000
-IDLE_MS: Final = 3_600_000  # as Kafka
+IDLE_MS: Final = 3_600_000  # as in Kafka
 MINUTE_MS: Final = 60_000
 EVICTION_SAMPLE: Final = 8
 OBSERVED_KEYS: Final = (PRODUCER_BYTES, CONSUMER_BYTES, PRODUCER_MESSAGES, CONSUMER_MESSAGES)
@@ -106,7 +106,7 @@ class QuotaMeterRegistry:
         return iter(list(self._shares.values()))
 
     def resolve(self, principal: str, client_id: str | None, now_ms: int) -> ClientQuotaMeters:
-        """The meters of a client. A principal is a type and a name; quotas use the name only."""
+        """Return the meters of a client. A principal is a type and a name; quotas use the name only."""
         user, client = principal.partition(":")[2], client_id or ""
         rules = self.rules.of_client(user, client)
         shares = ClientQuotaMeters(self.generation, principal, client_id)
@@ -130,7 +130,7 @@ class QuotaMeterRegistry:
         return shares
 
     def share(self, rule: Rule, now_ms: int) -> QuotaMeter:
-        """The meter of a rule, updated to the rule's bound."""
+        """Return the meter of a rule, updated to the rule's bound."""
         is_client = bool(rule.user or rule.client_id)
         place = (rule.key, None if is_client else rule.entity, rule.user, rule.client_id)
         windows = self.controller_windows if rule.key == MUTATIONS else self.windows
@@ -156,7 +156,7 @@ class QuotaMeterRegistry:
             share.meter.change(share.rule.bound, now.num, now.ms)
 
     def is_current(self, share: QuotaMeter) -> bool:
-        """Whether the rule of a share is unchanged."""
+        """Return whether the rule of a share is unchanged."""
         rule = share.rule
         total = self.of_broker.get(rule.key)
         if total is not None and total.entity == rule.entity:
@@ -166,7 +166,7 @@ class QuotaMeterRegistry:
         return rule.entity.kinds[0] == TOPIC or self.rules.bound_of(rule.entity, rule.key) == rule.bound
 
     def forget_idle(self, now_ms: int) -> None:
-        """Called periodically."""
+        """Remove idle meters. Called periodically."""
         idle = [place for place, share in self._shares.items() if now_ms - share.meter.last_ms >= IDLE_MS]
         for place in idle:
             del self._shares[place]
@@ -174,7 +174,7 @@ class QuotaMeterRegistry:
             self.generation += 1  # clients with a removed meter resolve it again
 
     def _evict_idle(self, now_ms: int) -> None:
-        """Removes from the front of the lookup order, but not meters in use: their last lookup may be long ago."""
+        """Remove meters from the front of the lookup order, except those in use: their last lookup may be long ago."""
         if len(self._shares) < METERS_MAX:
             return
         oldest = list(islice(self._shares.items(), EVICTION_SAMPLE))

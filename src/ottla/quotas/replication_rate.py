@@ -1,8 +1,8 @@
 """Rates of replica copying, for replication throttles (KIP-73, KIP-113). Pure: time is an argument.
 
-This is Kafka's simple rate: the bytes of all windows that count, over the time since the oldest of them began, but at
+This is Kafka's simple rate: the bytes of all current windows, over the time since the oldest of them began, but at
 least over one window. So a new copy may send one window's worth at once; one that was slower than allowed may catch up
-as far as the windows reach back; and an excess is forgotten when its window expires.
+as far as the windows reach back; and an excess is discarded when its window expires.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ReplicationQuotaRate:
         self._total += size
 
     def wait_ms(self, bytes_per_second: int, now_ms: int) -> int:
-        """The wait until more may be copied under this limit; 0: now."""
+        """Return the wait until more may be copied under this limit; 0: now."""
         self._forget(now_ms)
         if not self._counting:
             return 0
@@ -43,7 +43,7 @@ class ReplicationQuotaRate:
         return max(1, min(left_ms, paid_ms) - now_ms)
 
     def bytes_left(self, bytes_per_second: int, now_ms: int) -> float:
-        """How much may be copied now, without a wait."""
+        """Return the number of bytes that may be copied now, without a wait."""
         self._forget(now_ms)
         since_ms = self._counting[0].start_ms if self._counting else now_ms
         return bytes_per_second * max(now_ms - since_ms, self._windows.ms) / 1000 - self._total

@@ -1,7 +1,7 @@
 """The thread time of a request (`request_percentage`). 100 is one whole thread, as with Kafka.
 
 It includes the time of the event loop and of worker threads (decompression, cold reads, thousands of rows), but no
-waits. All of it is charged when the request is answered.
+waits. It is charged when the response is sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class RequestTimeCharge:
-    """The time of one request; when it is answered, `settle` gets its percentage-seconds."""
+    """The time of one request; at its end, `settle` gets its percentage-seconds."""
 
     __slots__ = ("_record", "_since_ns", "_worker_ns", "spent_ns")
 
@@ -39,7 +39,7 @@ class RequestTimeCharge:
             loop_work.charge = None
 
     def run_in_worker(self, work: Callable[[], T]) -> T:
-        """Runs in a worker thread."""
+        """Run work in a worker thread, and charge its time."""
         since_ns = monotonic_ns()
         try:
             return work()
@@ -47,7 +47,7 @@ class RequestTimeCharge:
             self._worker_ns.append(monotonic_ns() - since_ns)
 
     def finish(self) -> None:
-        """The request is answered: charge the time up to now."""
+        """Charge the time up to now, at the end of the request."""
         self.pause()
         self._record((self.spent_ns + sum(self._worker_ns)) * PERCENT_PER_NANOSECOND)
 

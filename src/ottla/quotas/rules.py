@@ -1,6 +1,6 @@
 """Lookup of quota rules: Kafka's eight levels of precedence, for each kind of quota separately.
 
-Levels (the first with a value for the kind wins), and the requests that share the quota:
+Levels (the first with a value for the kind is used), and the requests that share the quota:
 
 1. user and client id       each such pair
 2. user, any client id      each such pair
@@ -76,7 +76,7 @@ class Rules:
         return self._values.get(entity, NO_VALUES).get(key)
 
     def of_client(self, user: str, client_id: str) -> dict[str, Rule]:
-        """The rules for a client's requests, by kind."""
+        """Return the rules for a client's requests, by kind."""
         found: dict[str, Rule] = {}
         for entity in levels(user, client_id):
             for key, bound in self._values.get(entity, NO_VALUES).items():
@@ -85,7 +85,7 @@ class Rules:
         return found
 
     def of_address(self, host: str) -> Rule | None:
-        """The rule for an address's connections."""
+        """Return the rule for an address's connections."""
         for entity in (of_address(host), of_address(None)):
             bound = self._values.get(entity, NO_VALUES).get(CONNECTIONS)
             if bound is not None:
@@ -110,5 +110,5 @@ def levels(user: str, client_id: str) -> tuple[Entity, ...]:
 
 
 def shares_limit(entity: Entity, user: str, client_id: str) -> tuple[str, str]:
-    """The key under which requests are measured together: user and client id, "" where the rule ignores it."""
+    """Return the key under which requests are measured together: user and client id, "" where the rule ignores it."""
     return user if USER in entity.kinds else "", client_id if CLIENT_ID in entity.kinds else ""

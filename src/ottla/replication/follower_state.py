@@ -3,7 +3,7 @@
 Rule 1: pure; offsets and epochs are arguments.
 Rule 2: leader epochs alone decide about truncation (KIP-101, KIP-279), never the high watermark: a record above the
 watermark that this replica knows may already be committed.
-Rule 3: a response counts only if it answers the fetch that would be sent now: same leader epoch, same offset.
+Rule 3: a response is used only if it belongs to the fetch that would be sent now: same leader epoch, same offset.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ class FetchPosition(NamedTuple):
 def truncation_offset(
     leader_epoch: int, leader_end_offset: int, own_epoch: int, own_epoch_end_offset: int, own_end_offset: int
 ) -> int:
-    """Where to truncate the local log: the leader has reported its epoch at or below our last one, and its end offset.
-
-    `own_epoch` and `own_epoch_end_offset` answer the same question from the local log, for the leader's epoch. Without
-    that epoch, all newer epochs are truncated and the leader is asked again.
+    """Return where to truncate the local log. The leader has reported its largest epoch at or below the last local one,
+    and its end offset. `own_epoch` and `own_epoch_end_offset` are the local values for that epoch. If the local log
+    does not have the epoch, all newer epochs are truncated and the follower queries the leader again.
     """
     if leader_epoch == NO_EPOCH or own_epoch_end_offset == NO_OFFSET:
         return min(leader_end_offset, own_end_offset)
@@ -38,6 +37,7 @@ def truncation_offset(
 
 
 def follower_high_watermark(known: int, leader_high_watermark: int, end_offset: int) -> int:
-    """The high watermark after a response. It never goes back: a new leader may not know yet how far the previous one
-    had advanced it."""
+    """Return the high watermark after a response. It never decreases: a new leader may not know yet how far the
+    previous one had advanced it.
+    """
     return max(known, min(leader_high_watermark, end_offset))

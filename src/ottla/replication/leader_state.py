@@ -8,7 +8,7 @@ Rule 3: a replica joins only when its log reaches both the high watermark and th
 that it may still have to truncate records of an earlier leader.
 Rule 4: a replica that is removed stays in the maximal ISR until the controller has confirmed the removal. One proposal
 at a time.
-Rule 5: fetches of an earlier broker epoch are refused.
+Rule 5: fetches of an earlier broker epoch are rejected.
 Rule 6: invariants are asserted where a violation would have an effect: requests for this partition then fail with
 UNKNOWN_SERVER_ERROR, and other partitions continue.
 """
@@ -43,7 +43,7 @@ UNKNOWN: Final = -1
 NEVER_MS: Final = -(2**62)
 REJECTED_PAUSE_MS: Final = 1_000
 REPEATS_MAX: Final = 3
-# The controller has not made the change, and never will: go back to the confirmed ISR.
+# The controller has not made the change, and will not: return to the confirmed ISR.
 REJECTED_ERRORS: Final = (Error.OPERATION_NOT_ATTEMPTED, Error.INELIGIBLE_REPLICA)
 
 
@@ -55,8 +55,8 @@ class AlterPartitionProposal(NamedTuple):
     partition: int
     leader_epoch: int
     isr: tuple[tuple[int, int], ...]  # broker ids with their epochs, -1 if unknown (KIP-903)
-    partition_epoch: int  # of the state that it replaces …
-    replaced: tuple[int, ...] = ()  # … and the ISR of that state
+    partition_epoch: int  # of the replaced state
+    replaced: tuple[int, ...] = ()  # the ISR of that state
     is_recovering: bool = False
 
     @property
@@ -87,11 +87,11 @@ class FollowerState:
         self.log_start_offset = UNKNOWN
         self.last_fetch_time_ms = NEVER_MS
         self.last_fetch_leader_log_end_offset = UNKNOWN  # of the leader's log, at the follower's last fetch
-        self.last_caught_up_time_ms = caught_up_ms  # the last time at which it had everything
-        self.rejected_until_ms = NEVER_MS  # the controller refused it: it is not proposed again before then
+        self.last_caught_up_time_ms = caught_up_ms  # the last time at which it had all records
+        self.rejected_until_ms = NEVER_MS  # the controller rejected it: it is not proposed again before then
 
-        self.last_served_offset = UNKNOWN  # offset of the records that it was sent last …
-        self.repeat_count = 0  # … and how often it has fetched the same offset again
+        self.last_served_offset = UNKNOWN  # offset of the records that were sent to it last
+        self.repeat_count = 0  # how often it has fetched the same offset again
 
     def __repr__(self) -> str:
         return f"<FollowerState {self.broker_id} at {self.log_end_offset}>"
@@ -118,7 +118,7 @@ class LeaderState:
     # ---- the controller's decisions
 
     def update_state(self, role: PartitionState, now_ms: int) -> None:
-        """A state of the same leader epoch. A newer partition epoch resolves the pending proposal."""
+        """Apply a state of the same leader epoch. A newer partition epoch resolves the pending proposal."""
         self.now_ms = max(self.now_ms, now_ms)
         self.replicas = role.replicas
         if role.partition_epoch > self.partition_epoch:
@@ -140,9 +140,9 @@ class LeaderState:
             follower = self.followers.get(broker_id)
             if follower is not None and broker_id not in isr:
                 follower.last_caught_up_time_ms = (
-                    NEVER_MS  # the watermark does not wait for it before it has caught up again …
+                    NEVER_MS  # the watermark does not wait for it until it has caught up again
                 )
-                follower.log_end_offset = UNKNOWN  # … and it cannot join before its next fetch: it may be dead
+                follower.log_end_offset = UNKNOWN  # it cannot join before its next fetch, because it may be down
         self.committed_isr = isr
         self.partition_epoch = partition_epoch
         self.maximal_isr = frozenset(isr)
@@ -151,7 +151,7 @@ class LeaderState:
     # ---- followers' fetches
 
     def follower(self, broker_id: int, has_leader_epoch: bool) -> FollowerState:
-        """Only assigned replicas are followers; other brokers get Kafka's errors (CVE-2018-1288)."""
+        """Return the state of an assigned follower; other brokers get Kafka's errors (CVE-2018-1288)."""
         follower = self.followers.get(broker_id)
         if follower is None:
             # It may have received its assignment before this broker did: it retries.
@@ -175,7 +175,10 @@ class LeaderState:
         end_offset: int,
         now_ms: int,
     ) -> None:
-        """A follower fetches from this offset on, so it has everything before it. `end_offset` is the leader's."""
+        """Record that a follower fetches from this offset on, so it has all records before it.
+
+        `end_offset` is the leader's.
+        """
         assert 0 <= offset <= end_offset, f"{follower} has {offset} of {end_offset}"
         assert self.followers.get(follower.broker_id) is follower, f"{follower} is none of {self}"
         self.now_ms = max(self.now_ms, now_ms)
@@ -183,7 +186,7 @@ class LeaderState:
             follower.broker_epoch = broker_epoch
             follower.rejected_until_ms = NEVER_MS  # the follower has restarted
         if now_ms < follower.rejected_until_ms:
-            pass  # it may be shutting down: if it counted as caught up, the watermark would wait for it after its end
+            pass  # it may be shutting down: if it were caught up, the watermark would wait for it after its end
         elif offset >= end_offset:
             follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, now_ms)
         elif offset >= follower.last_fetch_leader_log_end_offset:
@@ -194,8 +197,10 @@ class LeaderState:
         follower.last_fetch_leader_log_end_offset = end_offset
 
     def count_repeated_fetch(self, follower: FollowerState, offset: int) -> bool:
-        """The follower is sent records from this offset on; true if it asks again and again: they may be corrupt
-        here."""
+        """Record that records from this offset on are sent; true if the follower fetches them repeatedly:
+
+        they may be corrupt.
+        """
         if offset != follower.last_served_offset:
             follower.last_served_offset = offset
             follower.repeat_count = 0
@@ -211,9 +216,9 @@ class LeaderState:
         return len(self.maximal_isr) <= 1
 
     def replicated_offset(self, own_offset: int) -> int:
-        """Below this offset all required replicas have every record; `own_offset` is that of the leader itself.
-
-        Replicas that are about to join count as well: otherwise, under load, they would never reach the watermark.
+        """Return the offset below which all required replicas have every record; `own_offset` is that of the leader
+        itself. This includes replicas that are about to join: otherwise, under load, they would never reach the
+        watermark.
         """
         assert self.maximal_isr.issuperset(self.committed_isr), f"{self} waits for {sorted(self.maximal_isr)} alone"
         lowest = own_offset
@@ -223,8 +228,10 @@ class LeaderState:
         return lowest
 
     def reset_follower(self, broker_id: int) -> None:
-        """A broker has died or restarted: the watermark does not wait for it, and it cannot join, until its next
-        fetch."""
+        """Reset a failed or restarted follower:
+
+        until its next fetch the watermark does not wait for it, and it cannot join.
+        """
         follower = self.followers.get(broker_id)
         if follower is not None:
             follower.last_caught_up_time_ms = NEVER_MS
@@ -232,7 +239,7 @@ class LeaderState:
                 follower.log_end_offset = UNKNOWN
 
     def low_watermark(self, own_start_offset: int) -> int:
-        """The lowest log start offset of all in-sync replicas."""
+        """Return the lowest log start offset of all in-sync replicas."""
         lowest = own_start_offset
         for broker_id, follower in self.followers.items():
             if broker_id in self.committed_isr and follower.log_start_offset < lowest:
@@ -253,7 +260,7 @@ class LeaderState:
         return follower.log_end_offset != end_offset and not self._is_caught_up(follower)
 
     def has_isr_change(self, offsets: LogOffsets, now_ms: int) -> bool:
-        """Whether there is a change to propose."""
+        """Return whether there is a change to propose."""
         self.now_ms = max(self.now_ms, now_ms)
         if self.pending_proposal is not None:
             return False
@@ -268,7 +275,7 @@ class LeaderState:
     def propose_isr(
         self, topic_id: UUID, topic: str, partition: int, own_epoch: int, offsets: LogOffsets, now_ms: int
     ) -> AlterPartitionProposal | None:
-        """The proposal for the controller; None if no change is needed, or if one is pending."""
+        """Return the proposal for the controller; None if no change is needed, or if one is pending."""
         self.now_ms = max(self.now_ms, now_ms)
         if self.pending_proposal is not None:
             return None
@@ -301,7 +308,7 @@ class LeaderState:
         isr: tuple[int, ...],
         partition_epoch: int,
     ) -> bool:
-        """Apply the controller's answer, or its decision known from another source; returns whether the ISR has
+        """Apply the controller's response, or its decision known from another source; returns whether the ISR has
         changed.
 
         After an error that does not rule out the change, the maximal ISR stays until a new role arrives.
@@ -312,7 +319,7 @@ class LeaderState:
             for broker_id in self.maximal_isr.difference(self.committed_isr):
                 follower = self.followers.get(broker_id)
                 if follower is not None:
-                    # The watermark does not wait for a replica that the controller refuses.
+                    # The watermark does not wait for a replica that the controller rejects.
                     follower.last_caught_up_time_ms = NEVER_MS
                     follower.rejected_until_ms = self.now_ms + REJECTED_PAUSE_MS
             self._commit_isr(self.committed_isr, self.partition_epoch)

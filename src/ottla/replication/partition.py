@@ -3,13 +3,13 @@
 Rules:
 1. Only the leader appends for producers; followers append the leader's records with the leader's offsets.
 2. Consumers never see records at or above the high watermark, on any replica.
-3. On the leader the high watermark never goes back. leader_state.py decides about it and about the ISR;
+3. On the leader the high watermark never decreases. leader_state.py decides about it and about the ISR;
    follower_state.py finds where a follower's log diverges. This file applies these rules to the log.
-4. A partition with a single replica skips all of this: what it appends is replicated.
+4. A partition with a single replica skips all of this: appended records are replicated at once.
 5. A replica with damage in its log does not become leader while other replicas are in sync. It reports the damage (the
    controller handles it like a failed log directory), and is rebuilt from the leader as soon as it is out of the ISR.
    A replica on a full disk reports that in the same way: other replicas lead, the high watermark does not wait for this
-   one, and it follows again once there is space. A sole replica keeps what it has.
+   one, and it follows again once there is space. A sole replica keeps its records.
 
 Compiled with mypyc where possible.
 """
@@ -51,7 +51,7 @@ PartitionListener = Callable[[Any], None]
 
 
 class ReplicaRead(NamedTuple):
-    """A leader's answer to a follower's fetch."""
+    """A leader's response to a follower's fetch."""
 
     file_range: FileRange | None
     high_watermark: int
@@ -73,11 +73,11 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self.is_deleted = False
         self.notifies_followers_of_watermark = (
-            False  # consumers read from followers, which must learn each new high watermark at once
+            False  # consumers read from followers, which need new high watermarks at once
         )
 
         self.state: PartitionState = NO_ROLE  # the controller's decision
-        self.leader_id = NO_LEADER  # of that decision, but none if this replica cannot lead or is retired
+        self.leader_id = NO_LEADER  # of that decision; none if this replica cannot lead or is retired
         self.leader_epoch = NO_EPOCH
         self.replica_count = 1
         # The first epoch of uninterrupted leadership: since then no other broker has written to the log.
@@ -94,7 +94,7 @@ class Partition:
         self.is_flushing = False
         self.damage_offset = UNDAMAGED  # from this offset on the log may differ from the other replicas
         self.on_damage: PartitionListener | None = None  # called when damage is found, and when it is repaired
-        self.is_disk_full = False  # an append failed for lack of disk space: the other replicas go on without this one
+        self.is_disk_full = False  # an append failed for lack of disk space: other replicas continue without this one
         self.on_disk_full_change: PartitionListener | None = None  # called when `is_disk_full` changes
 
         self._invisible_bytes = 0  # approximate size of appended records that are not visible yet
@@ -127,7 +127,7 @@ class Partition:
     def _apply_role(self, role: PartitionState, now_ms: int) -> None:
         self.replica_count = len(role.replicas)
         if self.is_disk_full and (role.leader == NO_LEADER or role.isr == (self.node_id,)):
-            self.mark_disk_available()  # no other replica is left: a leader that only serves reads is better than none
+            self.mark_disk_available()  # there is no other replica: a leader that only serves reads is better than none
         if self.damage_offset != UNDAMAGED:
             role = self._state_for_damaged(role)
         if role.leader != self.leader_id or role.leader_epoch != self.leader_epoch:
@@ -136,7 +136,7 @@ class Partition:
             self._update_leader_state(role, now_ms)
 
     def _change_leader(self, role: PartitionState, now_ms: int) -> None:
-        self._flush_if_due()  # records that a crash left unflushed count only once they are on disk
+        self._flush_if_due()  # records that a crash left unflushed are not committed before they are on disk
         if self.leader_id != self.node_id or role.leader != self.node_id:
             self.leader_since_epoch = role.leader_epoch if role.leader == self.node_id else NO_EPOCH
         assert role.leader_epoch >= self.leader_epoch, f"{self} goes back to leader epoch {role.leader_epoch}"
@@ -158,7 +158,7 @@ class Partition:
     def _update_leader_state(self, role: PartitionState, now_ms: int) -> None:
         leading = self._leader_state
         if leading is None:
-            # Its first followers. The records of this epoch so far had a single replica, so all of them count.
+            # Its first followers. The records of this epoch so far had a single replica, so all of them are committed.
             self._make_leader(role, self.log.end_offset, now_ms)
             return
         leading.update_state(role, now_ms)
@@ -177,10 +177,9 @@ class Partition:
 
     @property
     def effective_min_isr(self) -> int:
-        """How many replicas must be in sync for acks=all: never more than there are, as with Kafka 4.
-
-        The controller counts in the same way: with fewer in sync the high watermark stands still, and replicas that
-        left the ISR stay eligible (KIP-966). Therefore replicas that are being added count, too.
+        """Return how many replicas must be in sync for acks=all: at most all replicas, as in Kafka 4. The controller
+        uses the same number: with fewer in sync the high watermark does not advance, and replicas that left the ISR
+        stay eligible (KIP-966). Therefore replicas that are being added are included.
         """
         return min(self.log.settings.min_insync_replicas, self.replica_count)
 
@@ -194,11 +193,11 @@ class Partition:
 
     @property
     def followers(self) -> list[FollowerState]:
-        """The other replicas, as the leader sees them."""
+        """Return the states of the other replicas."""
         return list(self._leader_state.followers.values()) if self._leader_state is not None else []
 
     def require_leader(self, known_epoch: int) -> None:
-        """Refuse a client with another leader epoch (KIP-320)."""
+        """Reject a client with another leader epoch (KIP-320)."""
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         self.require_epoch(known_epoch)
@@ -210,13 +209,16 @@ class Partition:
             )
 
     def require_known_high_watermark(self) -> None:
-        """A new leader may not know yet how far the previous one had advanced the high watermark (KIP-207)."""
+        """Check that this leader knows the high watermark of the previous one (KIP-207). Raises KafkaError."""
         leading = self._leader_state
         if leading is not None and self.high_watermark < leading.epoch_start_offset:
             raise KafkaError(Error.OFFSET_NOT_AVAILABLE)
 
     def close(self) -> None:
-        """The topic was deleted, or its folder failed: further appends and reads are refused."""
+        """Close the partition, because the topic was deleted or its directory failed:
+
+        rejects further appends and reads.
+        """
         self.is_deleted = True
         self.leader_id = NO_LEADER
         self._leader_state = None
@@ -228,7 +230,7 @@ class Partition:
     # ---- reading
 
     def read(self, offset: int, max_bytes: int, minimum_one: bool, is_read_committed: bool) -> FileRange | None:
-        """A range of whole batches that are visible to consumers, or None if there is nothing new."""
+        """Return a range of whole batches that are visible to consumers, or None if there is nothing new."""
         assert self.high_watermark <= self.log.end_offset, f"{self.name} has committed more than it has"
         end_offset = self.last_stable_offset if is_read_committed else self.high_watermark
         if offset >= end_offset and self.log.log_start_offset <= offset <= self.log.end_offset:
@@ -239,7 +241,7 @@ class Partition:
         return None if file_range is None else self._refuse_missing_offsets(file_range, offset)
 
     def _refuse_missing_offsets(self, file_range: FileRange, offset: int) -> FileRange:
-        """Never skip a hole in the log while other replicas may have the missing records."""
+        """Reject a read of missing offsets while other replicas may have their records."""
         if not self.log.skips_missing_offsets(offset, file_range) or self.isr == (self.node_id,):
             return file_range
         file_range.release()
@@ -247,12 +249,14 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Every transaction below this offset has ended, on all replicas; without open ones, the high watermark."""
+        """Return the offset below which every transaction has ended, on all replicas; without open ones, the high
+        watermark.
+        """
         first_unstable = self.log.producer_state.first_unstable_offset_below(self.high_watermark)
         return self.high_watermark if first_unstable < 0 else min(first_unstable, self.high_watermark)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The epoch at or below this one and its end; the current epoch is open, and ends at the end of the log."""
+        """Return the epoch at or below this one and its end; the current epoch ends at the end of the log."""
         if epoch == self.leader_epoch:
             return epoch, self.log.end_offset
         latest_epoch = self.log.latest_epoch
@@ -319,7 +323,7 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """The lowest log start offset of all in-sync replicas."""
+        """Return the lowest log start offset of all in-sync replicas."""
         leading = self._leader_state
         start_offset = self.log.log_start_offset
         return start_offset if leading is None else leading.low_watermark(start_offset)
@@ -346,9 +350,8 @@ class Partition:
         log_start_offset: int = UNKNOWN,
         is_first: bool = True,
     ) -> ReplicaRead:
-        """Records for a follower, up to the end of the log; the fetch offset reports the follower's progress.
-
-        When the same fetch reads again after a wait, it reports nothing new: `is_first` is false then.
+        """Return records for a follower, up to the end of the log; the fetch offset reports the follower's progress.
+        `is_first` is false if the same fetch reads again after a wait, which reports no progress.
         """
         self.require_leader(leader_epoch)
         leading = self._leader_state
@@ -390,7 +393,7 @@ class Partition:
             self._request_isr_change()
 
     def reset_follower(self, broker_id: int) -> None:
-        """A broker has died or restarted: the high watermark does not wait for it."""
+        """Reset a failed or restarted follower: the high watermark does not wait for it."""
         leading = self._leader_state
         if leading is not None:
             leading.reset_follower(broker_id)
@@ -403,18 +406,18 @@ class Partition:
             notify_safely(self.on_isr_proposal_due, self)
 
     def wants_isr_change(self, now_ms: int) -> bool:
-        """Whether a replica lags, or could join; cheap."""
+        """Return whether a replica lags, or could join; cheap."""
         leading = self._leader_state
         return leading is not None and leading.has_isr_change(
             LogOffsets(self.log.end_offset, self.high_watermark), now_ms
         )
 
     def is_pending_proposal(self, proposal: AlterPartitionProposal) -> bool:
-        """Whether the answer to this proposal still matters."""
+        """Return whether the response to this proposal is still needed."""
         return self._leader_state is not None and self._leader_state.pending_proposal is proposal
 
     def propose_isr_change(self, now_ms: int, own_broker_epoch: int = UNKNOWN) -> AlterPartitionProposal | None:
-        """The next proposal for the controller. Until on_alter_partition_response() there is no other."""
+        """Return the next proposal for the controller. Until on_alter_partition_response() there is no other."""
         leading = self._leader_state
         if leading is None:
             return None
@@ -453,11 +456,11 @@ class Partition:
     # ---- following
 
     def fetch_position(self) -> FetchPosition:
-        """The position of the next fetch."""
+        """Return the position of the next fetch."""
         return FetchPosition(self.log.end_offset, self.log.latest_epoch, self.leader_epoch)
 
     def is_response_valid(self, position: FetchPosition) -> bool:
-        """Whether the response to this fetch is still valid: not after a new role, and not a second time."""
+        """Return whether the response to this fetch is still valid: not after a new role, and only once."""
         if self.leader_id == self.node_id or self.is_deleted:
             return False
         return position.leader_epoch == self.leader_epoch and position.offset == self.log.end_offset
@@ -497,10 +500,8 @@ class Partition:
         log.append_as_follower(records)
 
     def _truncate_overlapping_batch(self, log: Log, base_offset: int) -> None:
-        """The local log ends within a batch of the leader, so its last records are not the leader's.
-
-        While this replica is in the ISR, it must report the damage first; the append is refused until it has left the
-        ISR.
+        """Truncate a local log that ends within a batch of the leader: its last records are not the leader's. While
+        this replica is in the ISR, it must report the damage first; the append is rejected until it has left the ISR.
         """
         self.mark_damaged(base_offset)
         if self.damage_offset != UNDAMAGED:
@@ -522,7 +523,7 @@ class Partition:
         return True
 
     def restart_at(self, position: FetchPosition, offset: int) -> bool:
-        """The leader's log starts after the end of the local one: start again at that offset."""
+        """Start again at this offset, because the leader's log starts after the end of the local one."""
         if not self.is_response_valid(position) or offset <= self.log.end_offset:
             return False
         self.log.truncate_fully_and_start_at(offset)
@@ -536,11 +537,11 @@ class Partition:
         self.high_watermark = min(max(offset, self.log.log_start_offset), self.log.end_offset)
 
     def _limit_high_watermark(self) -> None:
-        """The log was truncated."""
+        """Lower the high watermark to the end of a truncated log."""
         self.high_watermark = min(self.high_watermark, self.log.end_offset)
 
     def _maybe_increment_high_watermark(self, new_bytes: int) -> None:
-        """The local log has grown, or more of it was flushed."""
+        """Advance the high watermark after the local log has grown, or more of it was flushed."""
         if self._leader_state is not None:
             self._advance_with_followers(self._leader_state, new_bytes)
             return
@@ -593,14 +594,20 @@ class Partition:
     # ---- damage and the disk
 
     def mark_damaged(self, offset: int) -> None:
-        """The stored batch with this offset is corrupt. Other replicas have it: they take over and restore it here."""
+        """Mark the stored batch with this offset as corrupt.
+
+        Another replica with the batch becomes leader and restores it here.
+        """
         if self.damage_offset == UNDAMAGED and self.node_id in self.isr and len(self.isr) > 1:
             self.damage_offset = self.log.batch_start(offset)
             if self.on_damage is not None:
                 notify_safely(self.on_damage, self)
 
     def _state_for_damaged(self, role: PartitionState) -> PartitionState:
-        """The role that a damaged replica accepts: it does not become leader while other replicas have the data."""
+        """Return the role that a damaged replica accepts:
+
+        it does not become leader while other replicas have the data.
+        """
         trusted = frozenset((*role.isr, *role.eligible_leader_replicas))
         if self.node_id in trusted and len(trusted) > 1:
             begins = role.leader == self.node_id != self.leader_id
@@ -611,9 +618,9 @@ class Partition:
             try:
                 self.log.truncate_to(self.damage_offset)
             except KafkaError:
-                return role  # the disk has failed as well; the log has reported it
+                return role  # the disk has also failed; the log has reported it
             self._limit_high_watermark()
-        # The replica is out of the ISR, or no other one has the data and this one leads with the rest.
+        # The replica is out of the ISR, or no other one has the data and this one leads with the remaining records.
         self.damage_offset = UNDAMAGED
         self.log.accept_data_loss()
         if self.on_damage is not None:
@@ -621,14 +628,14 @@ class Partition:
         return role
 
     def _check_disk_full(self) -> None:
-        """An append has failed. Other replicas may have space: they go on without this one."""
+        """Check for a full disk after a failed append: other replicas may have space, and continue without this one."""
         if self.log.is_disk_full and not self.is_disk_full and self.node_id in self.isr and len(self.isr) > 1:
             self.is_disk_full = True
             if self.on_disk_full_change is not None:
                 notify_safely(self.on_disk_full_change, self)
 
     def mark_disk_available(self) -> None:
-        """The disk has space again."""
+        """Resume after a full disk: the disk has space again."""
         if self.is_disk_full:
             self.is_disk_full = False
             if self.on_disk_full_change is not None:
@@ -646,7 +653,7 @@ class Partition:
             self.flush(self)
 
     def on_flushed(self) -> None:
-        """A flush has ended. If flush.messages is exceeded again, the next one starts at once."""
+        """Process the end of a flush. If flush.messages is exceeded again, the next one starts at once."""
         self.is_flushing = False
         if self.log.unflushed_messages >= self.log.settings.flush_messages:
             self._start_flush()
@@ -663,7 +670,7 @@ class Partition:
         self._fetch_waiters[waiting] = None
 
     def wait_for_appends(self, waiting: WaitingFetch) -> None:
-        """As wait_for_records(), for a follower: it gets records before they are replicated."""
+        """Wait for records like wait_for_records(), for a follower, which gets unreplicated records."""
         if self._follower_fetch_waiters is None:
             self._follower_fetch_waiters = {}
         self._follower_fetch_waiters[waiting] = None
@@ -710,7 +717,7 @@ class Partition:
             waiting.complete_partition()
 
     def wake_all(self) -> None:
-        """The partition has another leader or is gone: wake every waiting request."""
+        """Wake every waiting request, because the partition has another leader or was deleted."""
         fetches, self._fetch_waiters = self._fetch_waiters, None
         for waiting_fetch in fetches or ():
             waiting_fetch.complete()
@@ -737,5 +744,5 @@ class Partition:
 
 
 def first_offset(records: memoryview) -> int:
-    """The offset of the first batch in fetched records."""
+    """Return the offset of the first batch in fetched records."""
     return int.from_bytes(records[:8], "big", signed=True)

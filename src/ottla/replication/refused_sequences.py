@@ -1,16 +1,16 @@
 """Refused batches that the producer will retry: later batches must not overtake them, or see a sequence gap.
 
-Producers have several batches in flight. If one is refused for a transient reason (a new topic, a new leader, a full
-disk, a transaction coordinator that has just died), the reason may be gone for the next ones:
+Producers have several batches in flight. If one is rejected for a transient reason (a new topic, a new leader, a full
+disk, a transaction coordinator that has just failed), the reason may not apply to the next ones:
 1. A partition accepts an unknown producer at any sequence, because its records may have been deleted. If the second
-   batch were accepted, its acknowledgement would tell the producer that the first is stored as well, and the first
-   would be lost.
+   batch were accepted, its acknowledgement would tell the producer that the first is also stored, and the first would
+   be lost.
 2. A partition that knows the producer would find a gap. After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka begins a new
-   epoch, and writes again what other partitions have stored but not acknowledged yet.
-So every batch after a refused one is refused with the same error until that one has arrived again.
+   epoch, and writes records again that other partitions have stored but not acknowledged yet.
+So every batch after a rejected one is rejected with the same error until that one has arrived again.
 
 Kafka guards only verified transactions ("earliest seen sequence", KIP-890), and reports a gap. An entry here ends with
-the refused batch, a new epoch, a marker, or after RETENTION_MS, when no producer still retries. The number of entries
+the rejected batch, a new epoch, a marker, or after RETENTION_MS, when no producer still retries. The number of entries
 is bounded: the oldest are removed first.
 """
 
@@ -41,13 +41,13 @@ Key = tuple[str, int, int]  # topic, partition, producer id
 
 class _RejectedBatch(NamedTuple):
     epoch: int
-    sequence: int  # the earliest refused one
+    sequence: int  # the earliest rejected one
     error: Error
     until_ms: int
 
 
 class RejectedBatches:
-    """The refused batches of all partitions of a broker."""
+    """The rejected batches of all partitions of a broker."""
 
     def __init__(self) -> None:
         self._refused: dict[Key, _RejectedBatch] = {}
@@ -56,7 +56,7 @@ class RejectedBatches:
         return bool(self._refused)
 
     def add(self, error: Error, topic: str, index: int, records: memoryview | None, now_ms: int) -> None:
-        """Remember a refused batch."""
+        """Record a rejected batch."""
         header = _header_of(records)
         if header is None or error not in RETRIABLE_ERRORS:
             return
@@ -74,7 +74,7 @@ class RejectedBatches:
             del self._refused[next(iter(self._refused))]
 
     def check(self, topic: str, index: int, log: Log, records: memoryview, now_ms: int) -> None:
-        """Raises KafkaError if a refused batch before this one is still missing."""
+        """Check that no rejected batch before this one is still missing. Raises KafkaError."""
         header = _header_of(records)
         if header is None:
             return
@@ -94,7 +94,7 @@ class RejectedBatches:
         )
 
     def remove(self, topic: str, index: int, producer_id: int) -> None:
-        """A marker has ended the producer's transaction: remove its refused batches."""
+        """Remove a producer's rejected batches after a marker has ended its transaction."""
         self._refused.pop((topic, index, producer_id), None)
 
     def __repr__(self) -> str:
@@ -112,6 +112,6 @@ def _header_of(records: memoryview | None) -> BatchHeader | None:
 
 
 def _is_stored(log: Log, header: BatchHeader, sequence: int) -> bool:
-    """Another leader has accepted the batch, and it was replicated from there."""
+    """Return whether another leader has accepted the batch, which was then replicated to this broker."""
     producer = log.producers.by_id.get(header.producer_id)
     return producer is not None and producer.epoch == header.producer_epoch and producer.last_sequence >= sequence

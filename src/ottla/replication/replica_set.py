@@ -98,7 +98,7 @@ class ReplicaSet:
                 self.traffic.leave(name.topic)
 
     def remove_partition(self, topic: str, index: int) -> PendingDirDelete | None:
-        """Stop serving a deleted partition. The caller sets its files aside for removal: run() and finish()."""
+        """Stop serving a deleted partition. The caller renames its files for removal: run() and finish()."""
         self.offline_partitions.discard(TopicPartition(topic, index))
         self.damaged_partitions.discard(TopicPartition(topic, index))
         self.disk_full_partitions.discard(TopicPartition(topic, index))
@@ -110,7 +110,7 @@ class ReplicaSet:
         return self.log_dirs.begin_delete(partition.log)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """The known high watermark of each partition, for the checkpoint."""
+        """Return the known high watermark of each partition, for the checkpoint."""
         return {partition.name: partition.high_watermark for partition in self.partitions.values()}
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
 """Requests that wait for a partition: fetches for new records, acks=all produces for the high watermark.
 
 This is Kafka's purgatory. A waiter is registered with each partition that can satisfy it, and with one deadline of the
-event loop; the first of them completes it. Nothing polls. An exception in a waiter must not affect the code that wakes
-it, which mostly handles another client's request.
+event loop; the first of them completes it. There is no polling. An exception in a waiter must not affect the code that
+wakes it, which usually handles another client's request.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class WaitingFetch:
         self.is_completed = False
 
     def add_bytes(self, new_bytes: int) -> None:
-        """So many more bytes became readable in one of its partitions."""
+        """Add bytes that became readable in one of its partitions."""
         self.bytes_missing -= new_bytes
         if self.bytes_missing <= 0:
             self.complete()
 
     def complete(self) -> None:
-        """Answer now: enough bytes, a time-out, or a partition with another leader."""
+        """Respond now: enough bytes, a timeout, or a partition with another leader."""
         if not self.is_completed:
             self.is_completed = True
             notify_safely(self.on_ready)
@@ -39,9 +39,8 @@ class WaitingFetch:
 
 
 class WaitingProduce:
-    """An acks=all produce: answered when every partition's high watermark has passed its records.
-
-    With `fails_below_min_isr` it is also answered when too few replicas are in sync: its client can retry.
+    """An acks=all produce: it completes when every partition's high watermark has passed its records. With
+    `fails_below_min_isr` it also completes when too few replicas are in sync: its client can retry.
     """
 
     __slots__ = ("fails_below_min_isr", "is_completed", "on_ready", "partitions_left")
@@ -53,7 +52,7 @@ class WaitingProduce:
         self.is_completed = False
 
     def complete_partition(self) -> None:
-        """One more partition has replicated its part, or can no longer do so."""
+        """Record that one more partition has replicated its part, or can no longer do so."""
         self.partitions_left -= 1
         if self.partitions_left == 0:
             self.complete()

@@ -1,8 +1,8 @@
 """An index of access rules that decides requests by principal, host, operation and resource. Pure; the rules are in
 acls.py.
 
-A lookup costs as much as the length of the name, and does not depend on the number of rules, however deep prefixes
-nest. Compiled with mypyc where possible.
+A lookup costs as much as the length of the name, and does not depend on the number of rules, even with deeply nested
+prefixes. Compiled with mypyc where possible.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class PrefixTable:
         return None if node is None else node.rules
 
     def rules(self, prefix: str) -> PatternRules:
-        """The rules of a prefix, for an immediate change; new ones if there are none."""
+        """Return the rules of a prefix, for an immediate change; new ones if there are none."""
         self._version += 1
         node = self._nodes.get(prefix)
         if node is not None and node.rules is not None:
@@ -147,7 +147,7 @@ class PrefixTable:
                 del self._nodes[step.prefix]
 
     def longest_prefix(self, name: str) -> PrefixNode | None:
-        """The longest prefix of this name with rules; `above` leads to the shorter ones."""
+        """Return the longest prefix of this name with rules; `above` leads to the shorter ones."""
         node = self._deepest_node(name)
         if node is None:
             return None
@@ -156,7 +156,7 @@ class PrefixTable:
         return node.parent if node.rules is None else node
 
     def bits(self, name: str, host: str) -> int:
-        """The combined rules of all prefixes of the name."""
+        """Return the combined rules of all prefixes of the name."""
         node = self._deepest_node(name)
         if node is None:
             return 0
@@ -211,7 +211,7 @@ class PrefixTable:
 
 
 def _node_lengths(length: int) -> list[int]:
-    """The lengths at which a prefix of this length has nodes."""
+    """Return the lengths at which a prefix of this length has nodes."""
     steps, bit = [], 1 << length.bit_length() >> 1
     reached = 0
     while bit:
@@ -233,7 +233,7 @@ class PatternTable:
         self.wildcard_rules: PatternRules | None = None  # the same object as literal["*"]
 
     def rules(self, name: str, is_prefix: bool) -> PatternRules:
-        """The rules of one pattern, for an immediate change; new ones if there are none."""
+        """Return the rules of one pattern, for an immediate change; new ones if there are none."""
         if is_prefix:
             return self.prefixed.rules(name)
         rules = self.literal.get(name)
@@ -252,7 +252,7 @@ class PatternTable:
             self.wildcard_rules = None
 
     def bits(self, name: str, host: str) -> int:
-        """The combined rules about this resource."""
+        """Return the combined rules about this resource."""
         rules = self.literal.get(name)
         bits = 0 if rules is None else rules.bits(host)
         if self.wildcard_rules is not None:
@@ -260,7 +260,7 @@ class PatternTable:
         return bits | self.prefixed.bits(name, host) if self.prefixed.count else bits
 
     def matching_patterns(self, name: str) -> list[tuple[str, PatternType, PatternRules]]:
-        """The same rules, each with its pattern."""
+        """Return the matching rules, each with its pattern."""
         found = [(each, PatternType.LITERAL, self.literal[each]) for each in {name, WILDCARD} if each in self.literal]
         node = self.prefixed.longest_prefix(name)
         while node is not None:
@@ -302,7 +302,7 @@ class ResourceTypeRules:
             self.all_principals.remove(name, is_prefix)
 
     def tables_of(self, principal: str) -> list[PatternTable]:
-        """The tables that apply to a principal: its own, and that of User:*."""
+        """Return the tables that apply to a principal: its own, and that of User:*."""
         return [self.by_principal[each] for each in {principal, WILDCARD_PRINCIPAL} if each in self.by_principal]
 
     def _table(self, principal: str) -> PatternTable:
@@ -326,7 +326,7 @@ class AclIndex:
         self._types[resource_type].put(name, pattern_type == PatternType.PREFIXED, entries)
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        """Rule 1, without super users and without the default for resources that have no rules."""
+        """Return whether rule 1 allows the request, without super users and the default for resources without rules."""
         by_principal = self._types[resource_type].by_principal
         table = by_principal.get(principal)
         bits = 0 if table is None else table.bits(name, host)
@@ -337,13 +337,13 @@ class AclIndex:
         return bits & (ALLOWED_BIT | DENIED_BIT) == ALLOWED_BIT
 
     def has_rules(self, resource_type: int, name: str) -> bool:
-        """Whether the resource has rules for any principal."""
+        """Return whether the resource has rules for any principal."""
         return self._types[resource_type].all_principals.has_any(name)
 
     def deciding_binding(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> AclBinding | None:
-        """The rule that decides, if any: the first that denies, otherwise the first that allows."""
+        """Return the rule that decides, if any: the first that denies, otherwise the first that allows."""
         rules = self._types[resource_type]
         tables = rules.tables_of(principal)
         bits = 0
@@ -368,10 +368,10 @@ class AclIndex:
         raise AssertionError(f"no rule explains the decision about {name!r}")
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether the operation is allowed on any resource of the type, existing or not.
+        """Return whether the operation is allowed on any resource of the type, existing or not.
 
-        Only rules about this operation or ALL count. An ALLOW rule has no effect if a DENY rule covers everything that
-        it allows: all names, the same name, or a prefix of it.
+        Only rules about this operation or ALL are used. An ALLOW rule has no effect if a DENY rule covers everything
+        that it allows: all names, the same name, or a prefix of it.
         """
         tables = self._types[resource_type].tables_of(principal)
         wanted = AccessRequest(host, operation, tables)
@@ -402,7 +402,7 @@ class AccessRequest:
         )
 
     def is_denied_by_dominant_rule(self, name: str, is_prefix: bool) -> bool:
-        """Whether a DENY rule covers everything that a rule with this name allows."""
+        """Return whether a DENY rule covers everything that a rule with this name allows."""
         if name == WILDCARD and not is_prefix:
             return False  # no pattern covers more, and a denial of all names was checked first
         for table in self.tables:

@@ -4,7 +4,8 @@ Pure. The semantics are those of Kafka's StandardAuthorizer:
 
 1. A DENY rule takes precedence over all ALLOW rules. Without a matching rule access is denied, unless the resource has
    no rules at all and `allow.everyone.if.no.acl.found` is set.
-2. READ, WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS. A denial implies nothing else.
+2. READ, WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS. A denial implies no other
+denial.
 3. A literal pattern `*` matches every resource of its type; a prefixed pattern matches all names with that prefix.
 """
 
@@ -67,7 +68,7 @@ Entries = frozenset[AccessControlEntry]
 Acls = Mapping[ResourcePattern, Entries]  # no pattern without entries
 
 NO_ENTRIES: Final[Entries] = frozenset()
-# Stands for a node that cannot be read: its denials are unknown, so everything is denied.
+# The rules of a node that cannot be read: its denials are unknown, so everything is denied.
 DENY_ALL: Final = frozenset({AccessControlEntry(WILDCARD_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY)})
 
 
@@ -102,7 +103,7 @@ class AclFilter(NamedTuple):
         )
 
     def select(self, acls: Acls) -> dict[ResourcePattern, Entries]:
-        """The matching rules; an exact resource name is looked up directly."""
+        """Return the matching rules; an exact resource name is looked up directly."""
         if self.name is not None and self.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
             types = [each for each in ResourceType if self.resource_type in (ResourceType.ANY, each)]
             named = [ResourcePattern(kind, self.name, PatternType(self.pattern_type)) for kind in types]
@@ -114,14 +115,14 @@ class AclFilter(NamedTuple):
 
 
 def matches_name(pattern: ResourcePattern, name: str) -> bool:
-    """Rule 3."""
+    """Return whether a pattern matches a name (rule 3)."""
     if pattern.pattern_type == PatternType.PREFIXED:
         return name.startswith(pattern.name)
     return pattern.name in (name, WILDCARD)
 
 
 def applies_to(entry: AccessControlEntry, host: str, operation: int) -> bool:
-    """Whether a rule, of the right principal and resource, applies to this host and operation (rule 2)."""
+    """Return whether a rule, of the right principal and resource, applies to this host and operation (rule 2)."""
     if canonical_host(entry.host) not in (WILDCARD, host):
         return False
     if entry.operation in (Operation.ALL, operation):
@@ -130,7 +131,7 @@ def applies_to(entry: AccessControlEntry, host: str, operation: int) -> bool:
 
 
 def canonical_host(host: str) -> str:
-    """An IPv6 address in the form that sockets report: Java writes 0:0:0:0:0:0:0:1 for ::1."""
+    """Return an IPv6 address in the form that sockets report: Java writes 0:0:0:0:0:0:0:1 for ::1."""
     if ":" not in host:
         return host
     try:
@@ -140,7 +141,7 @@ def canonical_host(host: str) -> str:
 
 
 def group_by_pattern(bindings: Iterable[AclBinding]) -> Acls:
-    """Rules by pattern."""
+    """Group rules by pattern."""
     found: dict[ResourcePattern, set[AccessControlEntry]] = {}
     for pattern, entry in bindings:
         found.setdefault(pattern, set()).add(entry)

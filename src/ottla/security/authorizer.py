@@ -1,10 +1,10 @@
 """The broker's authorizer, enabled with `authorizer.class.name`. Compiled with mypyc where possible.
 
-In permissive mode no request is refused; denials are only logged.
+In permissive mode no request is rejected; denials are only logged.
 
 Thousands of new rules are indexed in steps (`index_pending`), so that other requests are served in between. They take
-effect at once all the same: the rules of a resource are indexed before a request about it is decided. Only
-`is_any_granted`, which asks about any resource, uses the rules that are indexed so far.
+effect at once nevertheless: the rules of a resource are indexed before a request about it is decided. Only
+`is_any_granted`, which is about any resource, uses the rules that are indexed so far.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ottla.security.denial_log import Denial, DenialLog
 
 INDEXED_PER_STEP: Final = 300  # patterns per step: a millisecond
 PREFIX_LENGTHS_MAX: Final = 5_000  # patterns: two milliseconds
-ANSWERS_MAX: Final = 10_000  # cached results about whole resource types, which may need a look at all rules
-ANY_RESOURCE_NAME: Final = "hardcode"  # the name that Kafka uses to ask about any resource
+ANSWERS_MAX: Final = 10_000  # cached results about whole resource types, which may require a search of all rules
+ANY_RESOURCE_NAME: Final = "hardcode"  # the name that Kafka uses for any resource
 
 
 class Explanation(NamedTuple):
     """A decision and its reason."""
 
     is_allowed: bool
-    rule: str  # in Kafka's words: SuperUser, DefaultDeny, DefaultAllow, MatchingAcl(...)
+    rule: str  # under Kafka's name: SuperUser, DefaultDeny, DefaultAllow, MatchingAcl(...)
     binding: AclBinding | None = None
 
 
@@ -113,7 +113,7 @@ class Authorizer:
     def is_granted(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether the rules allow the operation."""
+        """Return whether the rules allow the operation."""
         if principal in self.super_users:
             return True
         if self._pending_patterns:
@@ -123,7 +123,7 @@ class Authorizer:
         return self.allows_without_rules and not self._index.has_rules(resource_type, name)
 
     def is_any_granted(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the operation is allowed on any resource of the type, existing or not."""
+        """Return whether the operation is allowed on any resource of the type, existing or not."""
         if self.is_granted(principal, host, operation, resource_type, ANY_RESOURCE_NAME):
             return True
         key = (principal, host, int(operation), int(resource_type))
@@ -138,7 +138,7 @@ class Authorizer:
     def record_denial(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str, api: str
     ) -> bool:
-        """Log a denial; true if the request must be refused."""
+        """Log a denial; true if the request must be rejected."""
         denials = self._denials
         if denials is not None:
             denial = Denial(principal, host, operation, resource_type, name, api)
@@ -150,7 +150,7 @@ class Authorizer:
     def explain(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> Explanation:
-        """The decision with its reason; slower."""
+        """Return the decision with its reason; slower."""
         if principal in self.super_users:
             return Explanation(True, "SuperUser")
         is_allowed = self.is_granted(principal, host, operation, resource_type, name)

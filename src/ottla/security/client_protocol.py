@@ -1,6 +1,6 @@
 """The security protocol and the principal that the properties of a client specify. Pure.
 
-`security.protocol` has Kafka's values. Huawei's clients also have `ssl.mode.enable=true`, which Kafka does not know: it
+`security.protocol` has Kafka's values. Huawei's clients also have `ssl.mode.enable=true`, which Kafka does not have: it
 adds TLS to that protocol. With `sasl.kerberos.service.name` and no protocol it means SASL_SSL.
 """
 
@@ -20,7 +20,7 @@ OVER_TLS: Final = {PLAINTEXT: "SSL", "SASL_PLAINTEXT": "SASL_SSL"}
 
 
 def security_protocol(properties: Mapping[str, str]) -> str:
-    """PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or another value of the property."""
+    """Return PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or another value of the property."""
     named = properties.get(PROPERTY, "").strip().upper()
     if properties.get(TLS_PROPERTY, "").strip().lower() != "true":
         return named or PLAINTEXT

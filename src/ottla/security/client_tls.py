@@ -37,14 +37,14 @@ NO_IDENTIFICATION: Final = "none"  # librdkafka's value for Java's empty one
 
 
 def client_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext | None:
-    """The TLS context for these properties, None without TLS. Raises TlsError."""
+    """Return the TLS context for these properties, None without TLS. Raises TlsError."""
     if security_protocol(properties) not in OVER_TLS:
         return None
     return client_context(TlsKeys(tls_properties(properties))).context
 
 
 def tls_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The TLS properties under Java's names, without empty values."""
+    """Return the TLS properties under Java's names, without empty values."""
     texts = {name: properties[name].strip() for name in TlsKeys.keys if properties.get(name, "").strip()}
     algorithm = properties.get("ssl.endpoint.identification.algorithm")
     if algorithm is not None:
@@ -63,7 +63,7 @@ def tls_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def librdkafka_pem(properties: Mapping[str, str]) -> dict[str, str]:
-    """Key stores that librdkafka cannot read (JKS, PKCS12), as PEM text under its names. Raises TlsError."""
+    """Return key stores that librdkafka cannot read (JKS, PKCS12), as PEM text under its names. Raises TlsError."""
     found: dict[str, str] = {}
     try:
         path, data = _java_store(properties, "ssl.truststore.location")
@@ -82,7 +82,7 @@ def librdkafka_pem(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _java_store(properties: Mapping[str, str], name: str) -> tuple[str, bytes]:
-    """A file that is not PEM. If it does not exist, librdkafka reports that."""
+    """Return a file that is not PEM. If it does not exist, librdkafka reports that."""
     path = properties.get(name, "").strip()
     data = read_file(path) if path and os.path.isfile(path) else b""
     return path, b"" if is_pem(data) else data

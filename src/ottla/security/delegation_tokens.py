@@ -31,7 +31,10 @@ class DelegationToken(NamedTuple):
         return self.max_ms < now_ms or self.expiry_ms < now_ms
 
     def can_be_renewed_by(self, principal: str) -> bool:
-        """Whether this principal may renew or expire the token. The requester may not, unless it is the owner."""
+        """Return whether this principal may renew or expire the token.
+
+        The requester may not, unless it is the owner.
+        """
         return principal == self.owner or principal in self.renewers
 
     @property
@@ -45,7 +48,7 @@ def token_hmac(secret: str, token_id: str) -> bytes:
 
 
 def password_of_hmac(token: bytes) -> str:
-    """The password for a login with the token's id."""
+    """Return the password for a login with the token's id."""
     return base64.b64encode(token).decode()
 
 

@@ -1,7 +1,7 @@
 """The log of denied requests: lines of `kafka.authorizer.logger` in Kafka's format.
 
 The log volume is bounded. The same denial is logged at intervals, and lines per second are limited, so a client that
-retries forever fills no disk. Suppressed denials are counted, and reported with the next line.
+retries forever does not fill a disk. Suppressed denials are counted, and reported with the next line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.base.security import (
 
 REPEAT_MS: Final = 60_000  # between two lines about the same denial
 LINES_PER_SECOND_MAX: Final = 100
-REMEMBERED_DENIALS_MAX: Final = 10_000  # remembered denials
+REMEMBERED_DENIALS_MAX: Final = 10_000  # tracked denials
 NAME_LENGTH_MAX: Final = 300  # of a resource name in a line
 
 DENIED: Final = "is Denied"
@@ -56,7 +56,7 @@ class DenialLog:
         self.suppressed_count = 0
 
     def is_due(self, denial: Denial) -> bool:
-        """Whether to log this denial, independent of the rule, which is only looked up afterwards."""
+        """Return whether to log this denial, independent of the rule, which is only looked up afterwards."""
         now_ms = self._now_ms()
         if now_ms // 1000 != self._second:
             self._second, self._lines = now_ms // 1000, 0
@@ -92,7 +92,7 @@ def line_of(denial: Denial, word: str = DENIED) -> str:
 
 
 def escaped(name: str) -> str:
-    """A name with control characters is escaped, so that it cannot forge a line."""
+    """Return a name with escaped control characters, so that it cannot forge a line."""
     return name if name.isprintable() else name.encode("unicode_escape").decode()
 
 
@@ -104,7 +104,7 @@ _LINE: Final = re.compile(
 
 
 def read_denials(lines: Iterable[str], *, word: str = WOULD_BE_DENIED) -> Iterator[Denial]:
-    """The denials in the lines of a log file; other lines are ignored."""
+    """Yield the denials in the lines of a log file; other lines are ignored."""
     for line in lines:
         found = _LINE.search(line)
         if found is None or found["word"] != word or found["operation"] not in Operation.__members__:

@@ -9,7 +9,7 @@ Rules:
    in `sasl.jaas.config`, then in `KafkaClient` of the configured file, or of `jaas.conf` in the working directory.
 2. Invalid configurations raise JaasError with the line and the cause. It quotes only class names and known options.
 3. A module must be one of LOGIN_MODULES, and allowed by the Java properties: there is no JVM to load another class.
-4. Java ends a text without its closing quote at the end of the line, and takes a bare `/` for a comment. Both change
+4. Java ends a text without its closing quote at the end of the line, and treats a bare `/` as a comment. Both change
    the password silently, so both are errors here.
 """
 
@@ -128,7 +128,7 @@ Sections = dict[str, tuple[AppConfigurationEntry, ...]]
 
 
 def parse_sections(text: str) -> Sections:
-    """The sections of a file, in order."""
+    """Return the sections of a file, in order."""
     reader = _Reader(text)
     found: Sections = {}
     while not reader.is_at_end():
@@ -148,7 +148,7 @@ def parse_sections(text: str) -> Sections:
 
 
 def parse_value(text: str) -> AppConfigurationEntry:
-    """The one module in a value of `sasl.jaas.config`."""
+    """Return the one module in a value of `sasl.jaas.config`."""
     reader = _Reader(text)
     if reader.is_at_end():
         raise JaasError("Login module not specified in JAAS config")
@@ -159,7 +159,7 @@ def parse_value(text: str) -> AppConfigurationEntry:
 
 
 def read_sections(path: str) -> Sections:
-    """The sections of the file at `path`; a JaasError contains the path."""
+    """Return the sections of the file at `path`; a JaasError contains the path."""
     try:
         with open(path, "rb") as file:
             data: bytes = file.read(FILE_BYTES_MAX + 1)
@@ -177,12 +177,12 @@ def read_sections(path: str) -> Sections:
 
 
 def escaped(text: str) -> str:
-    """A name or a password for use between double quotes."""
+    """Return a name or a password for use between double quotes."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def configured_file(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The file of `KAFKA_OPTS=-Djava.security.auth.login.config=...`, as Kafka's scripts pass it to Java."""
+    """Return the file of `KAFKA_OPTS=-Djava.security.auth.login.config=...`, as Kafka's scripts pass it to Java."""
     return java_properties(environment).get(FILE_PROPERTY) or None
 
 
@@ -197,7 +197,7 @@ class ServerJaasConfig(NamedTuple):
     """Java system properties; some restrict the allowed modules."""
 
     def module_of(self, listener: str, mechanism: str) -> AppConfigurationEntry:
-        """The login module of a mechanism on a listener (rule 1)."""
+        """Return the login module of a mechanism on a listener (rule 1)."""
         key = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_CONFIG}"
         value = self.values.get(key)
         if value is not None:
@@ -222,7 +222,7 @@ class ServerJaasConfig(NamedTuple):
 def check_modules(
     modules: tuple[AppConfigurationEntry, ...], java: Mapping[str, str]
 ) -> tuple[AppConfigurationEntry, ...]:
-    """The same modules, if all of them are allowed (rule 3). Raises JaasError."""
+    """Return the modules, if all of them are allowed (rule 3). Raises JaasError."""
     allowed, disallowed = java.get(ALLOWED_PROPERTY), java.get(DISALLOWED_PROPERTY, DISALLOWED)
     for module in modules:
         name = module.name.strip()
@@ -245,7 +245,7 @@ def _names(text: str) -> list[str]:
 
 
 def choose_module(modules: tuple[AppConfigurationEntry, ...], mechanism: str) -> AppConfigurationEntry:
-    """The module of a section for a mechanism; the first one if none matches by name."""
+    """Return the module of a section for a mechanism; the first one if none matches by name."""
     words = MODULE_NAME_PARTS.get(mechanism)
     for module in modules:
         if words is not None and words in module.short_name:
@@ -256,7 +256,7 @@ def choose_module(modules: tuple[AppConfigurationEntry, ...], mechanism: str) ->
 def client_module(
     properties: Mapping[str, str], mechanism: str, sections: Sections | None = None
 ) -> AppConfigurationEntry | None:
-    """The login module of a client; None if neither its properties nor a file have one."""
+    """Return the login module of a client; None if neither its properties nor a file have one."""
     value = properties.get(JAAS_CONFIG)
     if value is not None and value.strip():
         try:
@@ -285,7 +285,10 @@ def _module(reader: _Reader) -> AppConfigurationEntry:
 
 
 def _printable_name(name: str) -> str:
-    """Only class names and known options are quoted: other text may be part of a password."""
+    """Return a name for messages.
+
+    Only class names and known options are quoted: other text may be part of a password.
+    """
     return name if _CLASS.fullmatch(name) else "a login module"
 
 
@@ -311,7 +314,7 @@ class _Reader:
         return self._last_line if self.is_at_end() else self._tokens[self._at].line
 
     def word(self, what: str) -> str:
-        """The next word; a quoted one without its quotes."""
+        """Return the next word; a quoted one without its quotes."""
         token = self._next(what)
         if token.kind == "bare":
             raise JaasError(f"{what} begins with a digit or a sign: put it in double quotes", token.line)
@@ -325,7 +328,7 @@ class _Reader:
             raise JaasError(f"expected {sign} {where}", token.line)
 
     def skip_sign(self, sign: str) -> bool:
-        """Whether the next token is this sign; if so, it is consumed."""
+        """Return whether the next token is this sign; if so, it is consumed."""
         if self.is_at_end():
             raise JaasError(f"the text ends where {sign} is expected", self._last_line)
         token = self._tokens[self._at]

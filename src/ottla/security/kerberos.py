@@ -7,7 +7,7 @@ Rules:
 3. A ticket is renewed after the share `sasl.kerberos.ticket.renew.window.factor` of its lifetime. With a keytab the
    next login gets a new one. In a ticket cache a thread renews it with `kinit -R`, because an expired ticket cannot be
    renewed. If renewal fails, the old ticket is used until it expires.
-4. Errors of the library become KerberosError: one line with cause and remedy.
+4. Errors of the library become KerberosError: one line with cause and fix.
 5. Everything may block on files or on a KDC: worker threads run it, never the event loop.
 """
 
@@ -33,7 +33,7 @@ from ottla.security.jaas import AppConfigurationEntry
 ERROR_TABLE: Final = -1765328384  # base of the Kerberos error numbers in MIT's library
 NO_SUCH_KEY_IN_KEYTAB: Final = 39756033  # from its GSSAPI layer
 
-KEYTAB_CURE: Final = "look at it with klist -kte FILE, and export it anew: ktadd -k FILE PRINCIPAL"
+KEYTAB_CURE: Final = "check it with klist -kte FILE, and export it again: ktadd -k FILE PRINCIPAL"
 CLOCK_CURE: Final = "set both clocks by NTP: Kerberos allows 5 minutes"
 SERVICE_CURE: Final = (
     "sasl.kerberos.service.name of the client must be the first part of the broker's principal, and the host name that "
@@ -42,7 +42,7 @@ SERVICE_CURE: Final = (
 
 
 class KerberosFault(NamedTuple):
-    """A cause of failed Kerberos logins and its remedy. `name` is its short name in metrics and reports."""
+    """A cause of failed Kerberos logins and its fix. `name` is its short name in metrics and reports."""
 
     name: str
     cause: str
@@ -58,12 +58,12 @@ OTHER_SERVICE: Final = KerberosFault(
 KVNO: Final = KerberosFault(
     "kvno",
     "the key was changed in Kerberos, and the broker's keytab has only older ones",
-    "export the keytab anew (ktadd -norandkey keeps the key); it is read at the next login, without a restart",
+    "export the keytab again (ktadd -norandkey keeps the key); it is read at the next login, without a restart",
 )
 STALE_TICKET: Final = KerberosFault(
     "kvno",
     "the ticket was made with another key than the keytab has",
-    "if the keytab is new, get a new ticket (kinit); if not, export the keytab anew: " + KEYTAB_CURE,
+    "if the keytab is new, get a new ticket (kinit); if not, export the keytab again: " + KEYTAB_CURE,
 )
 PASSWORD: Final = KerberosFault(
     "password", "the password or the key in the keytab is not the one that Kerberos has", KEYTAB_CURE
@@ -71,7 +71,7 @@ PASSWORD: Final = KerberosFault(
 NO_KEYTAB: Final = KerberosFault(
     "keytab", "the keytab cannot be read", "check keyTab in the JAAS settings, and that this user may read the file"
 )
-BAD_KEYTAB: Final = KerberosFault("keytab", "the file is no keytab", KEYTAB_CURE)
+BAD_KEYTAB: Final = KerberosFault("keytab", "the file is not a keytab", KEYTAB_CURE)
 NOT_IN_KEYTAB: Final = KerberosFault(
     "keytab",
     "the keytab has no key of this principal",
@@ -145,7 +145,7 @@ _INTEGRITY: Final = 31
 
 
 def fault_of(minor_code: int, *, is_acceptor: bool) -> KerberosFault:
-    """The fault of an error number of the library, for the broker (acceptor) or for the client."""
+    """Return the fault of an error number of the library, for the broker (acceptor) or for the client."""
     signed = minor_code - (1 << 32) if minor_code >= 1 << 31 else minor_code
     number = signed - ERROR_TABLE
     if number == _INTEGRITY:  # cannot decrypt: for the broker the ticket, for the client the reply of the KDC
@@ -154,7 +154,7 @@ def fault_of(minor_code: int, *, is_acceptor: bool) -> KerberosFault:
 
 
 def fault_message(fault: KerberosFault, words: str) -> str:
-    """One line with the cause, the library's message and the remedy."""
+    """Return one line with the cause, the library's message and the fix."""
     said = f" ({words})" if words and not words.startswith("Unknown error") else ""
     return f"{fault.cause}{said}: {fault.cure}"
 
@@ -178,7 +178,7 @@ class KerberosError(Exception):
 
 @cache
 def load_gssapi() -> Any:
-    """The module gssapi, from the extra `kerberos`."""
+    """Return the module gssapi, from the extra `kerberos`."""
     use_java_krb5_conf()
     try:
         return importlib.import_module("gssapi")
@@ -187,7 +187,7 @@ def load_gssapi() -> Any:
 
 
 def new_context(**words: Any) -> Any:
-    """A context that raises errors in the step that causes them, not in the next one."""
+    """Return a context that raises errors in the step that causes them, not in the next one."""
     context = load_gssapi().SecurityContext(**words)
     context.__DEFER_STEP_ERRORS__ = False
     return context
@@ -201,14 +201,14 @@ def use_java_krb5_conf() -> None:
 
 
 def kerberos_error(problem: Any, *, is_acceptor: bool) -> KerberosError:
-    """An exception of the library as one line."""
+    """Return an exception of the library as one line."""
     fault = fault_of(problem.min_code, is_acceptor=is_acceptor)
     words = problem.get_all_statuses(problem.min_code, False) or [""]
     return KerberosError(fault_message(fault, " ".join(words)), fault)
 
 
 def default_realm() -> str:
-    """The default realm of krb5.conf; empty if there is none, as in Kafka."""
+    """Return the default realm of krb5.conf; empty if there is none, as in Kafka."""
     gssapi = load_gssapi()
     try:
         name = gssapi.Name("user", gssapi.NameType.kerberos_principal).canonicalize(gssapi.MechType.kerberos)
@@ -229,7 +229,7 @@ class Krb5Options(NamedTuple):
 
     @classmethod
     def of(cls, module: AppConfigurationEntry) -> Krb5Options:
-        """Raises KerberosError for a module of another mechanism."""
+        """Return the options of a login module. Raises KerberosError for another mechanism."""
         if not module.short_name.startswith("Krb5LoginModule"):
             raise KerberosError(f"GSSAPI needs com.sun.security.auth.module.Krb5LoginModule, not {module.name}")
         options = module.options
@@ -245,7 +245,10 @@ class Krb5Options(NamedTuple):
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> Krb5Options:
-        """Without JAAS: librdkafka's properties for a keytab and its principal, otherwise the tickets of kinit."""
+        """Return the options without JAAS:
+
+        librdkafka's properties for a keytab and its principal, otherwise kinit's tickets.
+        """
         keytab = properties.get("sasl.kerberos.keytab", "").strip()
         principal = properties.get("sasl.kerberos.principal", "").strip() or None
         path = str(Path(keytab).absolute()) if keytab else None
@@ -254,7 +257,7 @@ class Krb5Options(NamedTuple):
 
 
 def service_name(options: Krb5Options | None, setting: str | None) -> str | None:
-    """The service name of the brokers, from the JAAS section or from `sasl.kerberos.service.name`."""
+    """Return the service name of the brokers, from the JAAS section or from `sasl.kerberos.service.name`."""
     in_section = options.service_name if options is not None else None
     if in_section and setting and in_section != setting:
         raise KerberosError(
@@ -265,7 +268,7 @@ def service_name(options: Krb5Options | None, setting: str | None) -> str | None
 
 
 def acceptor_credentials(options: Krb5Options, service: str | None) -> Any:
-    """The keys of a broker. Raises KerberosError if its keytab has none for its principal."""
+    """Return the keys of a broker. Raises KerberosError if its keytab has none for its principal."""
     gssapi = load_gssapi()
     name = None
     if options.principal not in (None, ANY_PRINCIPAL):
@@ -289,7 +292,7 @@ class RenewalTimes(NamedTuple):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> RenewalTimes:
-        """From the text of settings. Raises KerberosError for an invalid number."""
+        """Return the times from the text of settings. Raises KerberosError for an invalid number."""
         try:
             return cls(
                 float(properties.get("sasl.kerberos.ticket.renew.window.factor", 0.8)),
@@ -300,7 +303,7 @@ class RenewalTimes(NamedTuple):
             raise KerberosError(f"one of the sasl.kerberos.* properties is not a number: {problem}") from None
 
     def next_ms(self, now_ms: int, lifetime_ms: int, share: float) -> int:
-        """The renewal time of a ticket with this remaining lifetime; `share` is a random number from 0 to 1.
+        """Return the renewal time of a ticket with this remaining lifetime; `share` is a random number from 0 to 1.
 
         Never earlier than the minimum time between two logins; a ticket that ends before that is used to its end.
         """
@@ -335,7 +338,7 @@ class TicketCache:
         self._expires_ms = 0
 
     def credentials(self) -> Any:
-        """Valid credentials: the current ones, or new ones."""
+        """Return valid credentials: the current ones, or new ones."""
         with self._lock:
             now_ms = self.now_ms()
             if self._credentials is None or now_ms >= self._renew_ms:
@@ -376,7 +379,7 @@ class TicketCache:
         return self._from_keytab()
 
     def _from_keytab(self) -> Any:
-        """A new ticket, in a private cache in memory."""
+        """Return a new ticket, in a private cache in memory."""
         acceptor_credentials(self.options, None)  # this call has the best error for an invalid keytab
         store = _keytab_store(b"client_keytab", self.options.keytab) or {}
         return self._initiator({**store, b"ccache": b"MEMORY:ottla-%d" % next(_CACHES)})
@@ -418,7 +421,7 @@ class TicketCache:
 
 @lru_cache(maxsize=TICKETS_MAX)
 def tickets_of(options: Krb5Options, times: RenewalTimes, kinit: str) -> TicketCache:
-    """One object for all clients of this process with the same login: they share their tickets."""
+    """Return one object for all clients of this process with the same login: they share their tickets."""
     return TicketCache(options, times, kinit)
 
 

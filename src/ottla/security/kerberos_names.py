@@ -1,11 +1,11 @@
 """Short names of Kerberos principals: `sasl.kerberos.principal.to.local.rules`, as Kafka applies them.
 
-1. The first matching rule decides. `DEFAULT` matches principals of the default realm and takes their first part.
+1. The first matching rule decides. `DEFAULT` matches principals of the default realm and returns their first part.
 2. `RULE:[n:string](regexp)s/pattern/replacement/g/L`: for principals of n parts before the realm. `$0` in the string is
    the realm, `$1` and `$2` are the parts. The regexp must match the whole string; `g` replaces every match instead of
    the first; `/L` and `/U` make the result lower or upper case.
 3. A result with `/` or `@` is not a short name: the login fails.
-4. Nothing here reads a file or a clock; patterns and replacements are Java's (`$1` is a group, a backslash quotes).
+4. Pure: no file, no clock. Patterns and replacements are Java's (`$1` is a group, a backslash quotes).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class KerberosRule(NamedTuple):
     case: str | None = None
 
     def apply(self, values: Sequence[str], default_realm: str) -> str | None:
-        """The short name of a principal (its realm, then its parts); None if the rule does not match."""
+        """Return the short name of a principal (its realm, then its parts); None if the rule does not match."""
         result: str | None = None
         if self.parts is None:
             result = values[1] if values[0] == default_realm else None
@@ -106,12 +106,12 @@ class KerberosShortNamer:
     """All rules of a listener, in order."""
 
     def __init__(self, rules: Iterable[str], default_realm: str) -> None:
-        """Raises KerberosNameError for a rule that Kafka would refuse."""
+        """Parse the rules. Raises KerberosNameError for a rule that Kafka would reject."""
         self.rules = tuple(parse_rule(rule) for rule in rules) or (parse_rule("DEFAULT"),)
         self.default_realm = default_realm
 
     def short_name(self, principal: str) -> str:
-        """`alice` for `alice@REALM`; raises KerberosNameError if no rule matches."""
+        """Return the short name: `alice` for `alice@REALM`. Raises KerberosNameError if no rule matches."""
         name = parse_name(principal)
         if name.realm is None and name.host is None:
             return name.service
@@ -162,7 +162,7 @@ def _compiled(pattern: str | None, text: str) -> Any:
 
 
 def _check_replacement(replacement: str, pattern: re.Pattern[str] | None, text: str) -> None:
-    """Report at the start what would otherwise fail at a login."""
+    """Check a replacement at the start, instead of failing at a login."""
     groups: set[object] = {0, *range(1, pattern.groups + 1), *pattern.groupindex} if pattern is not None else set()
     for match in _REPLACEMENT.finditer(replacement):
         named = int(match[2]) if match[2] is not None else match[3]

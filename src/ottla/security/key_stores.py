@@ -7,7 +7,7 @@ Rules:
    mapping rules of a Kafka cluster contain that text.
 3. The format of a store is detected by its content. Every store is converted to PEM, for OpenSSL.
 4. Invalid stores raise KeyStoreError: one line with the file and the cause, never a secret.
-5. As in Java, the keys of a trust store are trusted, too: the first certificate of each.
+5. As in Java, the keys of a trust store are also trusted: the first certificate of each.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_file(path: str) -> bytes:
 
 
 def read_key_store(data: bytes, place: str, password: str | None, key_password: str | None) -> KeyStore:
-    """The key in a store and its certificates. Without its own password the key has that of the store."""
+    """Return the key in a store and its certificates. Without its own password the key has that of the store."""
     if data.startswith(MAGIC):
         keys = _read_jks(data, place, password, key_password).keys
         if not keys:
@@ -74,7 +74,7 @@ def read_key_store(data: bytes, place: str, password: str | None, key_password: 
 
 
 def pem_key_store(key_text: bytes, chain_text: bytes, place: str, key_password: str | None) -> KeyStore:
-    """A key and a certificate chain in PEM text."""
+    """Return a key and a certificate chain in PEM text."""
     key = re.search(_PEM_KEY, key_text, re.DOTALL)
     if key is None:
         raise KeyStoreError(f"{place} has no private key")
@@ -86,7 +86,7 @@ def pem_key_store(key_text: bytes, chain_text: bytes, place: str, key_password: 
 
 
 def read_trust_store(data: bytes, place: str, password: str | None) -> tuple[bytes, ...]:
-    """The trusted certificates, as DER."""
+    """Return the trusted certificates, as DER."""
     if data.startswith(MAGIC):
         store = _read_jks(data, place, password, None, only_certificates=True)
         found = (*store.certificates, *(entry.chain[0] for entry in store.keys if entry.chain))
@@ -104,7 +104,7 @@ def is_pem(data: bytes) -> bool:
 
 
 def pem_certificates(text: bytes, place: str) -> tuple[bytes, ...]:
-    """The certificates in a PEM text, as DER."""
+    """Return the certificates in a PEM text, as DER."""
     found = []
     for match in re.finditer(_PEM_CERTIFICATE, text, re.DOTALL):
         try:
@@ -190,7 +190,7 @@ X509: Final = "X.509"
 
 
 class JavaKeyStoreError(Exception):
-    """Why a JKS store cannot be read."""
+    """The reason why a JKS store cannot be read."""
 
 
 class KeyEntry(NamedTuple):
@@ -265,7 +265,7 @@ def _is_intact(data: bytes, password: str) -> bool:
 
 
 def _unprotected(protected: bytes, password: str) -> bytes:
-    """Sun's key protector: the key is XORed with a stream of hashes, between a salt and a check value."""
+    """Decrypt Sun's key protector: the key is XORed with a stream of hashes, between a salt and a check value."""
     try:
         algorithm, content = parse_der(protected).expect(SEQUENCE).children()
         kind = object_identifier(algorithm.expect(SEQUENCE).children()[0].content)
@@ -323,14 +323,14 @@ class DerItem(NamedTuple):
 
 
 def parse_der(data: bytes) -> DerItem:
-    """The first value in these bytes."""
+    """Return the first value in these bytes."""
     for item in der_items(data):
         return item
     raise DerError("no bytes")
 
 
 def der_items(data: bytes) -> Iterator[DerItem]:
-    """The values in `data`, in order."""
+    """Yield the values in `data`, in order."""
     position = 0
     while position < len(data):
         start = position
@@ -351,7 +351,7 @@ def der_items(data: bytes) -> Iterator[DerItem]:
 
 
 def object_identifier(content: bytes) -> str:
-    """The dotted form: 2.5.4.3."""
+    """Return an object identifier in dotted form: 2.5.4.3."""
     numbers: list[int] = []
     number = 0
     for byte in content:
@@ -401,7 +401,7 @@ class Certificate(NamedTuple):
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """Raises DerError."""
+    """Read the fields of a certificate. Raises DerError."""
     try:
         body = parse_der(der).expect(SEQUENCE).children()[0].expect(SEQUENCE).children()
         fields = body[1:] if body[0].tag == VERSION_TAG else body
@@ -413,7 +413,7 @@ def read_certificate(der: bytes) -> Certificate:
 
 
 def rfc2253(name: DerItem) -> str:
-    """A distinguished name, most specific part first, as Java writes it."""
+    """Return a distinguished name, most specific part first, as Java writes it."""
     parts = ["+".join(_attribute(item) for item in part.children()) for part in name.children()]
     return ",".join(reversed(parts))
 

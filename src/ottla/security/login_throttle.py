@@ -1,15 +1,15 @@
 """Limits on failing logins, per user and per address. Pure: the time is an argument.
 
 Rules:
-1. Logins of one user fail at most once per USER_INTERVAL_MS over all connections, and addresses take turns. Logins from
-   one address fail at most once per ADDRESS_INTERVAL_MS, and users take turns.
+1. Logins of one user fail at most once per USER_INTERVAL_MS over all connections; addresses are served in turns. Logins
+   from one address fail at most once per ADDRESS_INTERVAL_MS, and users are served in turns.
 2. A password is checked at once, unless this user is failing from this address: then it waits for its turn. A correct
-   password therefore waits only behind wrong ones for the same user from the same address.
+password therefore waits only for wrong ones of the same user from the same address.
 3. A wrong password gets its response when its turn comes. Until then the user is failing from that address, even after
-   the client has disconnected: closing the connection gains no further guess.
+   the client has disconnected: closing the connection allows no further guess.
 4. A correct password uses no turn of its user.
-5. Memory is bounded by the waiting connections, and ABANDONED_MAX failures of disconnected clients. IPv6 addresses
-   count by their /64 network, in which a client can choose any address.
+5. Memory is bounded by the waiting connections, and ABANDONED_MAX failures of disconnected clients. IPv6 addresses are
+counted by their /64 network, in which a client can choose any address.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LoginAttempt:
     __slots__ = ("address", "has_failed", "user")
 
     def __init__(self, user: str | None, address: str, *, is_checked: bool) -> None:
-        self.user = user  # None: it has no user name, and only its address counts
+        self.user = user  # None: it has no user name, and only its address is used
         self.address = address
         self.has_failed = is_checked
 
@@ -56,7 +56,7 @@ class LoginThrottle:
         self._abandoned: dict[LoginAttempt, None] = {}  # oldest first
 
     def is_failing(self, user: str, address: str) -> bool:
-        """Whether the next password of this user from this address has to wait (rule 2)."""
+        """Return whether the next password of this user from this address has to wait (rule 2)."""
         return (key_of_user(user), key_of_address(address)) in self._pending
 
     def add(self, user: str | None, address: str, now_ms: int, *, is_checked: bool) -> LoginAttempt:
@@ -66,7 +66,7 @@ class LoginThrottle:
         return attempt
 
     def on_disconnect(self, attempt: LoginAttempt) -> LoginAttempt | None:
-        """The client has disconnected. An unchecked attempt is removed; a failed one still takes its turn (rule 3).
+        """Handle a disconnected client. An unchecked attempt is removed; a failed one still uses its turn (rule 3).
 
         Returns the failure that is removed instead, if there are too many.
         """
@@ -82,7 +82,7 @@ class LoginThrottle:
         return oldest
 
     def take_due(self, now_ms: int) -> list[LoginAttempt]:
-        """The attempts whose turn has come."""
+        """Return the attempts whose turn has come."""
         released = []
         for attempt in self._by_address.take_due(now_ms):
             if attempt.user is None:
@@ -95,13 +95,13 @@ class LoginThrottle:
         return released
 
     def on_success(self, attempt: LoginAttempt, now_ms: int) -> None:
-        """The password of a released attempt was correct (rule 4)."""
+        """Record that the password of a released attempt was correct (rule 4)."""
         if attempt.user is not None:
             self._by_user.refund(attempt.user, now_ms)
 
     @property
     def next_ms(self) -> int | None:
-        """When to call `take_due` again, if ever."""
+        """Return when to call `take_due` again, or None."""
         times = [each for each in (self._by_address.next_ms, self._by_user.next_ms) if each is not None]
         return min(times, default=None)
 
@@ -138,7 +138,7 @@ class _QueueOwner:
 
 
 class IntervalQueue:
-    """One attempt of each owner per interval; those that share an owner take turns."""
+    """One attempt of each owner per interval; those that share an owner are served in turns."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
@@ -157,7 +157,7 @@ class IntervalQueue:
         owner.waiting.setdefault(sharing_key, {})[attempt] = None
 
     def remove(self, attempt: LoginAttempt, owner_name: str, sharer: str) -> bool:
-        """Whether it was waiting. The owner itself is removed when its time comes."""
+        """Remove an attempt; returns whether it was waiting. The owner itself is removed when its time comes."""
         owner = self._owners.get(owner_name)
         line = owner.waiting.get(sharer, {}) if owner is not None else {}
         if owner is None or attempt not in line:
@@ -168,7 +168,7 @@ class IntervalQueue:
         return True
 
     def take_due(self, now_ms: int) -> list[LoginAttempt]:
-        """The next attempt of every owner whose time has come."""
+        """Return the next attempt of every owner whose time has come."""
         taken = []
         while self._times and self._times[0][0] <= now_ms:
             time_ms, name = heapq.heappop(self._times)
@@ -182,13 +182,13 @@ class IntervalQueue:
             attempt = next(iter(line))
             del line[attempt], owner.waiting[sharer]
             if line:
-                owner.waiting[sharer] = line  # behind the others
+                owner.waiting[sharer] = line  # after the others
             taken.append(attempt)
             self._move(name, owner, now_ms + self._interval_ms)
         return taken
 
     def refund(self, owner_name: str, now_ms: int) -> None:
-        """The last turn of this owner was not used."""
+        """Return the last turn of this owner, which was not used."""
         owner = self._owners.get(owner_name)
         if owner is not None and owner.free_ms > now_ms:
             self._move(owner_name, owner, max(now_ms, owner.free_ms - self._interval_ms))
@@ -199,7 +199,7 @@ class IntervalQueue:
 
 
 def key_of_user(name: str) -> str:
-    """The name, or a hash of a very long one."""
+    """Return the name, or a hash of a very long one."""
     return name if len(name) <= NAME_LENGTH_MAX else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
 
 

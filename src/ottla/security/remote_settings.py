@@ -27,7 +27,7 @@ JAAS_PATHS: Final = ("keyTab", "keytab", "ticketCache")
 
 
 def dynamic_config_problem(settings: BrokerSettings, name: str, text: str) -> str | None:
-    """Why a broker with these settings refuses this value through the admin API, or None."""
+    """Return the reason why a broker with these settings rejects this value through the admin API, or None."""
     key = find_key(name)
     if key is None:
         return None

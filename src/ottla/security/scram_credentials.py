@@ -39,7 +39,7 @@ class ScramCredential(NamedTuple):
 def make_credential(
     mechanism: str, password: bytes, salt: bytes | None = None, iterations: int = ITERATIONS_MIN
 ) -> ScramCredential:
-    """Takes milliseconds, by design."""
+    """Return the credential of a password. Takes milliseconds, by design."""
     salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
     return credential_from_salted(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
 
@@ -49,14 +49,14 @@ def salted_password(mechanism: str, password: bytes, salt: bytes, iterations: in
 
 
 def credential_from_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential of a salted password."""
+    """Return the credential of a salted password."""
     name = HASHES[mechanism]
     stored_key = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
     return ScramCredential(salt, stored_key, hmac.digest(salted, b"Server Key", name), iterations)
 
 
 def parse_credential(mechanism: str, text: str) -> ScramCredential:
-    """The inverse of to_text(). Raises ValueError."""
+    """Return the inverse of to_text(). Raises ValueError."""
     fields = dict(part.partition("=")[::2] for part in text.split(","))
     size = hashlib.new(HASHES[mechanism]).digest_size
     try:

@@ -4,8 +4,8 @@ It contains a certificate authority, a certificate for each broker, random passw
 clients made of them, for `ottla up --secure` and for tests. Existing files are reused.
 
 Two users exist from the start: `admin`, a super user, and `broker`, for connections between brokers. Both log in with
-PLAIN, with passwords in the brokers' settings, so that nothing has to be written to the cluster's metadata before it
-exists. Other users are created with SCRAM (`ottla users add`).
+PLAIN, with passwords in the brokers' settings, so that the cluster's metadata need not be written before it exists.
+Other users are created with SCRAM (`ottla users add`).
 
 Keys are elliptic (P-256): a handshake costs a tenth of that with RSA keys of the same strength. `cryptography` is
 imported only here and for foreign key stores: its import takes a tenth of a second.
@@ -42,7 +42,7 @@ class IssuedCertificate(NamedTuple):
 
 
 def new_authority(name: str, now: datetime) -> IssuedCertificate:
-    """A self-signed certificate authority."""
+    """Return a self-signed certificate authority."""
     from cryptography import x509  # noqa: PLC0415
 
     return _make(
@@ -57,7 +57,7 @@ def new_authority(name: str, now: datetime) -> IssuedCertificate:
 def issue_certificate(
     authority: IssuedCertificate, name: str, hosts: Sequence[str], now: datetime, days: int = CERTIFICATE_DAYS
 ) -> IssuedCertificate:
-    """A certificate with this common name and these hosts; without hosts for a client."""
+    """Return a certificate with this common name and these hosts; without hosts for a client."""
     from cryptography import x509  # noqa: PLC0415
 
     def describe(builder: CertificateBuilder) -> CertificateBuilder:
@@ -163,7 +163,7 @@ class SecurityDir:
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     def password_file(self, user: str) -> Path:
-        """Created at first use."""
+        """The file of a user's password, created at first use."""
         path = self.path / f"{user}.password"
         if not path.exists():
             write_secret(path, f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n".encode())
@@ -173,7 +173,7 @@ class SecurityDir:
         return self.password_file(user).read_text().strip()
 
     def broker_settings(self, broker: int) -> dict[str, str]:
-        """The security settings of this broker. They contain passwords: for a file, not for a command line."""
+        """Return the security settings of this broker. They contain passwords: for a file, not for a command line."""
         settings = {
             "security.inter.broker.protocol": self.protocol,
             "authorizer.class.name": AUTHORIZER,
@@ -197,7 +197,7 @@ class SecurityDir:
         return settings
 
     def client_settings(self) -> dict[str, str]:
-        """The properties of `admin`, under the names of Java's clients, which ottla's tools accept too."""
+        """Return the properties of `admin`, under the names of Java's clients, which ottla's tools also accept."""
         settings = {"security.protocol": self.protocol}
         if self.has_login:
             settings |= {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{self._login(ADMIN)};"}
@@ -208,7 +208,7 @@ class SecurityDir:
         return settings
 
     def zookeeper_login_file(self) -> Path:
-        """The JAAS file for ZooKeeper, which then accepts only the brokers, and for the brokers."""
+        """Return the JAAS file for ZooKeeper, which then accepts only the brokers, and for the brokers."""
         password = self.password(ZOOKEEPER)
         server = f'Server {{ {DIGEST_MODULE} required user_{BROKER}="{password}"; }};\n'
         client = f'Client {{ {DIGEST_MODULE} required username="{BROKER}" password="{password}"; }};\n'

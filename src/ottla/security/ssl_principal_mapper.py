@@ -3,7 +3,7 @@
     RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/, RULE:^CN=(.*?),.*$/$1/L, DEFAULT
 
 The first rule with a pattern that matches the whole name decides; L and U make its result lower or upper case. DEFAULT
-is the unchanged name. If no rule matches, the connection is refused.
+is the unchanged name. If no rule matches, the connection is closed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SslPrincipalMapper:
         self._rules = _parse(rules)
 
     def principal(self, certificate: bytes | None) -> str:
-        """The principal of a certificate, as `User:...`; User:ANONYMOUS without one. Raises ValueError."""
+        """Return the principal of a certificate, as `User:...`; User:ANONYMOUS without one. Raises ValueError."""
         return f"User:{self.name(read_certificate(certificate).subject)}" if certificate is not None else ANONYMOUS
 
     def name(self, distinguished_name: str) -> str:
@@ -84,13 +84,13 @@ def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
 
 
 def _expand_references(replacement: str, match: re.Match[str]) -> str:
-    """`$1` is a group, unless there is no such group; a backslash quotes the next character."""
+    """Replace `$1` by a group, if there is such a group; a backslash quotes the next character."""
 
     def one(reference: re.Match[str]) -> str:
         if reference[1] is not None:
             return reference[1]
         digits: str = reference[2]
-        for end in range(len(digits), 0, -1):  # Java takes as many digits as form an existing group number
+        for end in range(len(digits), 0, -1):  # Java uses as many digits as form an existing group number
             if int(digits[:end]) <= (match.re.groups):
                 return (match[int(digits[:end])] or "") + digits[end:]
         return reference[0]

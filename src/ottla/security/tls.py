@@ -1,8 +1,8 @@
 """TLS contexts from settings, for listeners and clients, and their reload after changes.
 
 Rules:
-1. Only TLS 1.2 and 1.3 are supported; older versions and unsupported options are refused with a reason.
-2. As in Java, every certificate in the trust store is trusted, even if it is no CA certificate. The default is the
+1. Only TLS 1.2 and 1.3 are supported; older versions and unsupported options are rejected with a reason.
+2. As in Java, every certificate in the trust store is trusted, even if it is not a CA certificate. The default is the
    system's trust store.
 3. A client verifies the host name, unless ssl.endpoint.identification.algorithm is empty.
 4. Every failure raises TlsError: one line with the file or the setting, never a secret.
@@ -58,17 +58,17 @@ class TlsContext(NamedTuple):
 
 
 def server_context(keys: TlsKeys) -> TlsContext:
-    """For a listener. Raises TlsError."""
+    """Return the context of a listener. Raises TlsError."""
     return _as_tls_error(lambda: _server_context(keys))
 
 
 def client_context(keys: TlsKeys) -> TlsContext:
-    """For a client; with a key store it can present a certificate. Raises TlsError."""
+    """Return the context of a client; with a key store it can present a certificate. Raises TlsError."""
     return _as_tls_error(lambda: _client_context(keys))
 
 
 def watched_files(keys: TlsKeys) -> list[str]:
-    """The files that a context was created from."""
+    """Return the files that a context was created from."""
     return [path for path in (keys.ssl_keystore_location, keys.ssl_truststore_location) if path]
 
 
@@ -114,7 +114,7 @@ def _set_protocols(context: ssl.SSLContext, keys: TlsKeys) -> None:
 
 
 def _versions(keys: TlsKeys) -> list[str]:
-    """In ascending order."""
+    """Return the TLS versions in ascending order."""
     named: tuple[str, ...] = keys.ssl_enabled_protocols
     if not named:
         named = ("TLSv1.2", "TLSv1.3") if keys.ssl_protocol in ("TLS", "TLSv1.3") else (keys.ssl_protocol,)
@@ -203,7 +203,7 @@ def choose_suites(context: ssl.SSLContext, suites: Sequence[str], versions: list
     """Restrict a context to these suites (ssl.cipher.suites, with Java's names); returns the TLS versions with any.
 
     Suites of TLS 1.3 have the same names in OpenSSL. Python before 3.15 has no function to select them, so OpenSSL's is
-    called directly; its result is checked, and a failure stops the start.
+    called directly; its result is checked, and after a failure the broker does not start.
     """
     wanted = [name for name in suites if name not in _SIGNALLING]
     if not wanted:
@@ -224,7 +224,7 @@ def choose_suites(context: ssl.SSLContext, suites: Sequence[str], versions: list
 
 
 def openssl_name(name: str) -> str:
-    """ECDHE-RSA-AES128-GCM-SHA256 for TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; OpenSSL's names are unchanged."""
+    """Return OpenSSL's name of a suite: ECDHE-RSA-AES128-GCM-SHA256 for TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
     if "-" in name:
         return name
     match = re.fullmatch(_JAVA, name)
@@ -270,7 +270,7 @@ class ReloadingTlsContext:
     """
 
     def __init__(self, name: str, keys: TlsKeys, make: Callable[[TlsKeys], TlsContext]) -> None:
-        """Raises TlsError."""
+        """Read the files. Raises TlsError."""
         self.name = name
         self._keys = keys
         self._make = make
@@ -304,7 +304,7 @@ class ReloadingTlsContext:
             logger.info("%s: new certificates are in use", self.name)
 
     def check(self, keys: TlsKeys) -> None:
-        """Whether `refresh` would accept these. Raises TlsError."""
+        """Check whether `refresh` would accept these. Raises TlsError."""
         self._renewed(keys)
 
     def _renewed(self, keys: TlsKeys) -> TlsContext:
@@ -340,7 +340,7 @@ def _address(packed: bytes) -> str:
 
 
 def _stamp(keys: TlsKeys) -> Stamp:
-    """Changes whenever a file is replaced."""
+    """Return a value that changes whenever a file is replaced."""
     found: list[tuple[int, int, int] | None] = []
     for path in watched_files(keys):
         try:

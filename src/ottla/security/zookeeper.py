@@ -91,7 +91,7 @@ class ZooKeeperClientSecurity:
         return self.make_login is not None or has_key
 
     def context(self) -> ssl.SSLContext | None:
-        """For a new connection, with the current files; None without TLS. Reads files."""
+        """Return the context for a new connection, with the current files; None without TLS. Reads files."""
         if self._tls is None:
             return None
         self._tls.refresh()
@@ -103,7 +103,7 @@ class ZooKeeperClientSecurity:
 
 
 def broker_security(settings: ZooKeeperKeys, environment: Mapping[str, str]) -> ZooKeeperClientSecurity:
-    """From the settings of a broker and its environment. Raises ZooKeeperSecurityError."""
+    """Return the security from the settings of a broker and its environment. Raises ZooKeeperSecurityError."""
     java = java_properties(environment)
     keys = _with_java(settings, java)
     found = ZooKeeperClientSecurity(_login(java), _tls_keys(keys), sets_rights=settings.zookeeper_set_acl)
@@ -113,7 +113,7 @@ def broker_security(settings: ZooKeeperKeys, environment: Mapping[str, str]) -> 
 
 
 def tool_security(environment: Mapping[str, str], tls_file: str | None = None) -> ZooKeeperClientSecurity:
-    """From the environment, and a file with `zookeeper.ssl.*`. Raises ZooKeeperSecurityError.
+    """Return the security from the environment, and a file with `zookeeper.ssl.*`. Raises ZooKeeperSecurityError.
 
     As in Kafka, nodes that a tool creates get ACLs if it has logged in.
     """
@@ -125,7 +125,10 @@ def tool_security(environment: Mapping[str, str], tls_file: str | None = None) -
 
 
 def java_client_properties(tls_file: str) -> dict[str, str]:
-    """The properties of ZooKeeper's Java client for a file with `zookeeper.ssl.*`. Raises ZooKeeperSecurityError."""
+    """Return the properties of ZooKeeper's Java client for a file with `zookeeper.ssl.*`.
+
+    Raises ZooKeeperSecurityError.
+    """
     texts = _read(tls_file)
     found = {theirs: texts[ours] for theirs, ours in JAVA_NAMES.items() if ours in texts}
     if HOST_CHECK in texts:

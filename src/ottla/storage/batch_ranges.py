@@ -25,7 +25,7 @@ _LENGTH = struct.Struct(">i")
 
 
 def position_before(segment: Segment, position: int) -> int:
-    """The start of a batch before this position, from the sparse index; 0 if the index has none."""
+    """Return the start of a batch before this position, from the sparse index; 0 if the index has none."""
     index = segment.index()
     place = index.count_before_position(position) - 1 if position > 0 else -1
     return index.entries[place] & POSITION_MASK if place >= 0 else 0
@@ -34,9 +34,8 @@ def position_before(segment: Segment, position: int) -> int:
 def whole_batch_range(
     segment: Segment, position: int, batch_bytes: int, max_bytes: int, minimum_one: bool
 ) -> FileRange | None:
-    """Whole batches of at most `max_bytes`, starting at this position; more bytes follow.
-
-    With `minimum_one` the first batch is included whatever its size. Without it the result may be None.
+    """Return whole batches of at most `max_bytes`, starting at this position; more bytes follow. With `minimum_one` the
+    first batch is included regardless of its size. Without it the result may be None.
     """
     length = whole_batch_bytes(segment, position, batch_bytes, max_bytes)
     if length == 0:
@@ -47,7 +46,7 @@ def whole_batch_range(
 
 
 def whole_batch_bytes(segment: Segment, position: int, batch_bytes: int, bytes_max: int) -> int:
-    """The number of the next `bytes_max` bytes that form whole batches; 0 if the first batch is larger.
+    """Return the number of the next `bytes_max` bytes that form whole batches; 0 if the first batch is larger.
 
     For large ranges the result may be smaller than possible: it ends at the last batch in the sparse index.
     """
@@ -62,7 +61,7 @@ def whole_batch_bytes(segment: Segment, position: int, batch_bytes: int, bytes_m
 
 
 def scan_to_limit(segment: Segment, position: int, limit: int) -> int:
-    """The end of the last whole batch before the limit, by scanning headers.
+    """Return the end of the last whole batch before the limit, by scanning headers.
 
     Returns the limit itself after SCANNED_BATCHES_MAX batches, and at a corrupt batch: the CRC check reports that one.
     """
@@ -74,9 +73,9 @@ def scan_to_limit(segment: Segment, position: int, limit: int) -> int:
 
 
 def batch_start(segment: Segment, offset: int) -> int:
-    """The first offset of the batch that contains this offset, or of the first corrupt batch before it.
+    """Return the first offset of the batch that contains this offset, or of the first corrupt batch before it.
 
-    Reads only the batches after the nearest index entry. Corrupt headers are not believed.
+    Reads only the batches after the nearest index entry. Corrupt headers are ignored.
     """
     place = segment.index().lookup(offset - segment.base_offset) - 1
     position = segment.index().entries[place] & POSITION_MASK if place > 0 else 0

@@ -25,7 +25,7 @@ UNKNOWN: Final = -1
 
 
 def previous_broker_epoch(dirs: Sequence[LogDir], boot_id: str | None = None) -> int:
-    """The previous broker epoch of these log directories; UNKNOWN if one of them may be incomplete."""
+    """Return the previous broker epoch of these log directories; UNKNOWN if one of them may be incomplete."""
     boot_id = current_boot_id() if boot_id is None else boot_id
     lives = {stored_broker_epoch(log_dir, boot_id) for log_dir in dirs if log_dir.offline_reason is None}
     return lives.pop() if len(lives) == 1 else UNKNOWN
@@ -44,7 +44,7 @@ def write_broker_epoch(dirs: Sequence[LogDir], epoch: int, boot_id: str | None =
 
 
 def was_cluster_broker(dirs: Sequence[LogDir]) -> bool:
-    """Whether a broker of a cluster has used one of these log directories."""
+    """Return whether a broker of a cluster has used one of these log directories."""
     return any(os.path.exists(f"{log_dir.path}/{FILE_NAME}") for log_dir in dirs)
 
 
@@ -72,7 +72,7 @@ def parse_json_fields(data: bytes) -> dict[str, Any]:
 
 
 def current_boot_id() -> str:
-    """The boot id; empty where the system has none, so that every crash counts as a restart of the machine."""
+    """Return the boot id; empty if the system has none, so that every crash is treated as a restart of the machine."""
     try:
         return files.read_file(BOOT_ID_FILE).decode().strip()
     except OSError:

@@ -1,14 +1,14 @@
 """Checkpoint files: Kafka's offset checkpoints, and `ottla.metadata.transaction`.
 
 An offset checkpoint is a text file with a version, a count and one line per partition. Files are replaced as a whole
-(temporary file, sync, rename, sync of the directory): after a crash the old or the new content is there. A damaged file
-raises CheckpointError; the caller rebuilds the content or starts without it.
+(temporary file, sync, rename, sync of the directory): after a crash they have the old or the new content. A damaged
+file raises CheckpointError; the caller rebuilds the content or starts without it.
 
 `ottla.metadata.transaction` contains the number of the last metadata transaction that created or deleted a partition in
 this log directory. It is written after the metadata store has made that transaction durable, never before: a store with
 a lower last number has lost transactions. Creating a topic does not wait for this file. After a crash the number may be
 too low, which can hide a loss but never reports a false one. The rule only needs numbers that grow with every change;
-offsets of a metadata log qualify too.
+offsets of a metadata log would also work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CheckpointError(Exception):
 
 
 def read_offsets(directory: str, name: str) -> dict[TopicPartition, int]:
-    """Offsets by partition; empty if the file is missing or empty."""
+    """Return offsets by partition; empty if the file is missing or empty."""
     path = f"{directory}/{name}"
     try:
         data = files.read_file(path)
@@ -54,7 +54,7 @@ def write_offsets(directory: str, name: str, offsets: Mapping[TopicPartition, in
 
 
 def parse_lines(data: bytes, path: str) -> list[str]:
-    """The entries of a checkpoint file, after checks of its version and count."""
+    """Return the entries of a checkpoint file, after checks of its version and count."""
     if not data:
         return []
     try:
@@ -81,7 +81,7 @@ TRANSACTION_VERSION: Final = 1
 
 
 def read_transaction(directory: str) -> int | None:
-    """The transaction number; None for a new directory, and for one of an older version or of Apache Kafka."""
+    """Return the transaction number; None for a new directory, and for one of an older version or of Apache Kafka."""
     path = f"{directory}/{TRANSACTION_FILE}"
     try:
         fields = json.loads(files.read_file(path))
@@ -97,6 +97,6 @@ def read_transaction(directory: str) -> int | None:
 
 
 def write_transaction(directory: str, number: int, *, is_durable: bool = True) -> None:
-    """Blocks until it is on the disk; without `is_durable`, until the system has it."""
+    """Write the number. Blocks until it is on disk or, without `is_durable`, until the system has it."""
     text = json.dumps({"version": TRANSACTION_VERSION, "transaction": number}, separators=(",", ":"))
     files.replace_file(f"{directory}/{TRANSACTION_FILE}", text.encode(), is_durable=is_durable)

@@ -42,7 +42,7 @@ class DescriptorPool:
 
     @property
     def is_mostly_lent(self) -> bool:
-        """Whether readers hold so many files that each fetch should take one at a time."""
+        """Whether readers hold so many files that each fetch should use one at a time."""
         return self.lent_segment_count >= self.open_files_max // 2
 
     def add(self, segment: PooledSegment) -> None:
@@ -85,7 +85,7 @@ class DescriptorPool:
 
 
 def open_files_limit() -> int:
-    """Half of the process limit: the other half is for connections."""
+    """Return half of the process limit: the other half is for connections."""
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft_limit == resource.RLIM_INFINITY:
         return OPEN_FILES_MAX

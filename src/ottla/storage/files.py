@@ -52,7 +52,7 @@ set_times = os.utime
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
-    """The path of a segment's file, named after the base offset as in Kafka."""
+    """Return the path of a segment's file, named after the base offset as in Kafka."""
     return f"{directory}/{base_offset:020d}{suffix}"
 
 
@@ -140,14 +140,17 @@ def open_descriptor(path: str, flags: int) -> Iterator[int]:
 
 
 def is_transient(error: OSError) -> bool:
-    """Whether the error is transient: the disk is full, or the process has too few resources. A retry may succeed."""
+    """Return whether the error is transient:
+
+    the disk is full, or the process has too few resources. A retry may succeed.
+    """
     return error.errno in TRANSIENT_ERRORS
 
 
 def has_space(path: str) -> bool:
-    """Whether a disk has space again; in any thread.
+    """Return whether a disk has space again; in any thread.
 
-    Writes a file to this directory and removes it: statvfs() knows nothing about quotas.
+    Writes a file to this directory and removes it: statvfs() does not consider quotas.
     """
     probe = f"{path}/{PROBE_FILE}"
     try:

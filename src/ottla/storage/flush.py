@@ -1,8 +1,8 @@
 """Flushing a log without blocking the event loop, and the sync latency of log directories.
 
 The log prepares a FlushJob on its own thread: pending index entries are written and descriptors duplicated. Any thread
-may run the job, and the log takes the result on its own thread. A failed sync is final: the kernel may have dropped the
-dirty pages, so a successful retry would prove nothing (W3 in docs/reliability.md).
+may run the job, and the log processes the result on its own thread. A failed sync is final: the kernel may have dropped
+the dirty pages, so a successful retry would prove nothing (W3 in docs/reliability.md).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FlushJob:
             self.close()
 
     def close(self) -> None:
-        """Close the descriptors; also for a job that is never run."""
+        """Close the descriptors, even if the job was never run."""
         while self.descriptors:
             files.close(self.descriptors.pop())
 
@@ -62,7 +62,7 @@ class FlushJob:
 
 
 def prepare_flush(log: Log, only_rolled: bool) -> FlushJob | None:
-    """What has to be synced, on the thread that owns the log; None if there is nothing to do."""
+    """Prepare a flush, on the thread that owns the log; None if there is nothing to do."""
     job = FlushJob(log.active.base_offset if only_rolled else log.end_offset, log.truncation_count)
     next_base = log.end_offset
     try:
@@ -108,15 +108,15 @@ def add_directory(job: FlushJob, log: Log) -> None:
         log.epochs.is_unsynced = False
 
 
-PERIOD_MS: Final = 10_000  # results of this period and the previous one count
+PERIOD_MS: Final = 10_000  # the results of this period and the previous one are used
 
 
 class SyncLatency:
     """The sync latency of a broker's log directories; any thread may report a sync.
 
-    For each directory the fastest sync of the last seconds counts. A slow sync of a large amount of data, or one queued
-    behind it, says nothing about the disk; a disk is slow if even its fastest sync is. A sync that has not returned
-    counts with its time so far.
+    For each directory the fastest sync of the last seconds is used. A slow sync of a large amount of data, or one
+    queued after it, gives no information about the disk; a disk is slow if even its fastest sync is. A sync that has
+    not returned is included with its time so far.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -127,7 +127,7 @@ class SyncLatency:
 
     @contextmanager
     def measure(self, folder: str) -> Iterator[None]:
-        """A context manager around a sync in this log directory."""
+        """Measure the sync inside this context."""
         began_ms = self._clock.monotonic_ms()
         key = object()
         with self._lock:
@@ -142,7 +142,7 @@ class SyncLatency:
                 found[folder] = min(ended_ms - began_ms, found.get(folder, ended_ms - began_ms))
 
     def slowest_ms(self) -> int:
-        """The latency of the slowest log directory; 0 without any sync."""
+        """Return the latency of the slowest log directory; 0 without any sync."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             waiting: dict[str, int] = {}
@@ -155,7 +155,7 @@ class SyncLatency:
         return max({**waiting, **ended}.values(), default=0)
 
     def _recent_periods(self, now_ms: int) -> dict[int, dict[str, int]]:
-        """The recorded periods, after expired ones are removed."""
+        """Return the recorded periods, after expired ones are removed."""
         oldest = now_ms // PERIOD_MS - 1
         if any(period < oldest for period in self._fastest_by_period):
             self._fastest_by_period = {

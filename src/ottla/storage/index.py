@@ -1,8 +1,8 @@
 """The offset index and time index of a segment, in Kafka's file formats.
 
-Offset index: 8 bytes an entry, relative offset int32 and file position int32. The batch at that position ends with that
-offset. Time index: 12 bytes an entry, timestamp int64 and relative offset int32. No earlier batch of the segment has a
-larger timestamp. Both only grow; they are appended to and never preallocated.
+Offset index: 8 bytes per entry, relative offset int32 and file position int32. The batch at that position ends with
+that offset. Time index: 12 bytes per entry, timestamp int64 and relative offset int32. No earlier batch of the segment
+has a larger timestamp. Both only grow; they are appended to and never preallocated.
 
 New entries are buffered in memory and written in groups, at the latest when the segment is flushed, rolled or closed.
 After a crash recovery rebuilds everything past the recovery point.
@@ -44,11 +44,11 @@ class OffsetIndex:
         self.entries.append(relative_offset << 32 | position)
 
     def lookup(self, relative_offset: int) -> int:
-        """The index of the last entry at or before this offset, or -1."""
+        """Return the index of the last entry at or before this offset, or -1."""
         return bisect_right(self.entries, relative_offset << 32 | POSITION_MASK) - 1
 
     def count_before_position(self, position: int) -> int:
-        """The number of entries below this file position. Positions ascend together with offsets."""
+        """Return the number of entries below this file position. Positions ascend together with offsets."""
         low = 0
         high = len(self.entries)
         while low < high:
@@ -114,7 +114,7 @@ class TimeIndex:
 
 
 def load_offset_index(path: str) -> OffsetIndex:
-    """All entries of the file; a missing file is an empty index. Padding is truncated."""
+    """Return all entries of the file; a missing file is an empty index. Padding is truncated."""
     entries = array("q")
     try:
         data = files.read_file(path)
@@ -132,7 +132,7 @@ def load_offset_index(path: str) -> OffsetIndex:
 
 
 def last_offset_entry(path: str) -> tuple[int, int]:
-    """Relative offset and position of the last entry in the file; (0, 0) if there is none. Padding is truncated."""
+    """Return relative offset and position of the last entry in the file; (0, 0) if there is none. Truncates padding."""
     with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
         count = os.fstat(descriptor).st_size // OFFSET_ENTRY_BYTES
         if count == 0:
@@ -152,7 +152,7 @@ def truncate_padding(path: str) -> tuple[int, int]:
 
 
 def load_time_index(path: str) -> TimeIndex:
-    """Reads only the number of entries and the last one."""
+    """Load a time index: only the number of entries and the last one."""
     try:
         with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
             count = os.fstat(descriptor).st_size // TIME_ENTRY_BYTES
@@ -167,7 +167,7 @@ def load_time_index(path: str) -> TimeIndex:
 
 
 def lookup_time(path: str, timestamp: int) -> tuple[int, int]:
-    """The last entry (timestamp, relative offset) at or before this timestamp; (-1, 0) if there is none.
+    """Return the last entry (timestamp, relative offset) at or before this timestamp; (-1, 0) if there is none.
 
     The file itself is searched, because lookups are rare. Records at or after `timestamp` are at or after that offset.
     """
@@ -208,7 +208,10 @@ def truncate_time_index(path: str, relative_offset: int) -> TimeIndex:
 
 
 def ascending_prefix(entries: array[int], log_bytes: int) -> int:
-    """The number of leading entries that ascend and point into the log. Zero padding ends them like any damage."""
+    """Return the number of leading entries that ascend and point into the log.
+
+    Zero padding ends them like any damage.
+    """
     previous_offset = 0  # the first batch of a segment never has an entry, so zeros are never valid
     previous_position = 0
     for place, entry in enumerate(entries):

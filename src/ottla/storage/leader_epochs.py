@@ -1,6 +1,6 @@
 """The leader epochs of one partition: for each epoch, the first offset that its leader wrote (KIP-101, KIP-279).
 
-They are stored in `leader-epoch-checkpoint` beside the segments. Each batch contains its epoch too, so a lost or
+They are stored in `leader-epoch-checkpoint` next to the segments. Each batch also contains its epoch, so a lost or
 damaged file is rebuilt from the log. The file is therefore written without a sync, and synced together with the log.
 """
 
@@ -39,7 +39,7 @@ class LeaderEpochCache:
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A leader of this epoch writes from this offset on. Conflicting entries are removed, as in Kafka."""
+        """Record that a leader of this epoch writes from this offset on. Removes conflicting entries, as in Kafka."""
         entries = self.entries
         if entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset:
             return
@@ -62,7 +62,10 @@ class LeaderEpochCache:
             entries.pop()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The response to OffsetForLeaderEpoch: the largest known epoch at or below this one, and its end offset."""
+        """Return the response to OffsetForLeaderEpoch:
+
+        the largest known epoch at or below this one, and its end offset.
+        """
         if epoch < 0 or not self.entries:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.entries[-1][0]:
@@ -77,7 +80,7 @@ class LeaderEpochCache:
         return NO_EPOCH, NO_OFFSET
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch of the leader that wrote this offset, or -1."""
+        """Return the epoch of the leader that wrote this offset, or -1."""
         found = NO_EPOCH
         for epoch, start_offset in self.entries:
             if start_offset > offset:
@@ -109,7 +112,10 @@ class LeaderEpochCache:
         self.begin_write()()
 
     def begin_write(self) -> Callable[[], None]:
-        """The same as a function for any thread. Of two writers, the one with newer entries wins."""
+        """Return a function that writes the file in any thread.
+
+        Of two writers, the one with newer entries is effective.
+        """
         self.is_unsynced = True
         text = format_lines(f"{epoch} {start_offset}" for epoch, start_offset in self.entries)
         return partial(self._write, self.path(), text.encode(), self._version)
@@ -132,7 +138,7 @@ class LeaderEpochCache:
 
 
 def load_epochs(directory: str) -> LeaderEpochCache:
-    """The epochs in the file; a missing or empty file has none. Raises CheckpointError for invalid content."""
+    """Return the epochs in the file; a missing or empty file has none. Raises CheckpointError for invalid content."""
     epochs = LeaderEpochCache(directory)
     try:
         data = files.read_file(epochs.path())

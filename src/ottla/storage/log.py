@@ -1,12 +1,12 @@
 """The log of one partition: its segments, appending, reading, rolling, truncating and flushing.
 
 Rule 1: one thread owns a log. Slow work (syncing, checking stored bytes, recovery, renaming deleted files) is a job
-that another thread runs; the owner takes the result.
+that another thread runs; the owner processes the result.
 Rule 2: `end_offset` and the producers change only after a batch was written whole. A failed write is truncated; if even
-that fails, the log refuses all further writes.
+that fails, the log rejects all further writes.
 Rule 3: an idle log holds only a few numbers; files, indexes and producers are loaded on demand.
-Rule 4: after a failure that may leave unknown content on disk, the log is out of service (`offline_reason`) until
-recovery. A full disk is no such failure: writes are refused until there is space.
+Rule 4: after a failure that may leave unknown content on disk, the log is offline (`offline_reason`) until
+recovery. A full disk is not such a failure: writes are rejected until there is space.
 Rule 5: `recovery_point` advances only after a sync that covered everything below it. Compiled with mypyc where
 possible.
 """
@@ -88,7 +88,7 @@ class Log:
         self.epochs = epochs
         self.producer_state = ProducerStateManager(producers, producer_expiration_ms)
         self.deleted_segments = DeletedSegments(epochs)
-        self.offline_reason: str | None = None  # why this log refuses writes until it is opened again
+        self.offline_reason: str | None = None  # why this log rejects writes until it is opened again
         # Called once: a failed log takes its log directory offline.
         self.on_offline: Callable[[Log], None] | None = None
         self.has_verified_txn_index = False  # the transaction indexes match the log
@@ -159,7 +159,7 @@ class Log:
 
     @property
     def unflushed_messages(self) -> int:
-        """Compared with `flush.messages`."""
+        """Number of records since the last flush, for `flush.messages`."""
         return self.end_offset - self.recovery_point
 
     @property
@@ -169,11 +169,11 @@ class Log:
 
     @property
     def truncation_count(self) -> int:
-        """Changes when stored bytes may have been replaced."""
+        """Counter that changes when stored bytes may have been replaced."""
         return self._truncations.count
 
     def take_offline(self, reason: str) -> None:
-        """Refuse all further writes: the content of the disk is unknown."""
+        """Reject all further writes, because the content of the disk is unknown."""
         if self.offline_reason is None:
             self.offline_reason = reason
             logger.error("The log of %s is out of service: %s", self._name, reason)
@@ -186,7 +186,7 @@ class Log:
         )
 
     def write_failed(self, error: OSError) -> KafkaError:
-        """Truncate torn bytes. After any error but a full disk the log is out of service."""
+        """Handle a failed write: truncate torn bytes. After any error except a full disk the log is offline."""
         try:
             self._active.truncate_torn_bytes()
         except OSError as second_error:
@@ -228,7 +228,7 @@ class Log:
         )
 
     def recompressed(self, records: memoryview | bytes) -> bytearray:
-        """A batch with the topic's own codec and level; runs in any thread."""
+        """Return a batch with the topic's own codec and level; runs in any thread."""
         return self._validator.recompressed(records)
 
     def append_as_coordinator(self, records: memoryview, leader_epoch: int, now_ms: int) -> int:
@@ -247,7 +247,7 @@ class Log:
         return self.end_offset - 1
 
     def _check_producer(self, header: BatchHeader) -> BatchMetadata | None:
-        """The stored batch that this one duplicates, or None. Raises KafkaError if the sequence is invalid."""
+        """Return the stored batch that this one duplicates, or None. Raises KafkaError if the sequence is invalid."""
         producers = self.producer_state.producers
         if producers is None:
             return None
@@ -273,7 +273,7 @@ class Log:
         self.end_offset = last_offset + 1
         if self._is_disk_full:
             self._is_disk_full = False
-            logger.info("%s takes writes again", self._name)
+            logger.info("%s accepts writes again: the disk has free space", self._name)
         if header.producer_id >= 0:
             self._apply_to_producer_state(batch, header, last_offset)
 
@@ -321,7 +321,7 @@ class Log:
         return segment.is_index_full(self._segment_index_bytes)
 
     def _time_waited_for_roll(self, segment: Segment, max_timestamp: int, now_ms: int) -> int:
-        """The age of the segment, from record timestamps where they exist, as in Kafka."""
+        """Return the age of the segment, from record timestamps where they exist, as in Kafka."""
         if segment.first_timestamp == NOT_LOADED:
             load_first_timestamp(segment)
         if segment.first_timestamp >= 0:
@@ -382,7 +382,7 @@ class Log:
             )
 
     def _fits_active_segment(self, run_bytes: int, header: BatchHeader) -> bool:
-        """Whether the active segment has space for the batch, after `run_bytes` of the same write."""
+        """Return whether the active segment has space for the batch, after `run_bytes` of the same write."""
         segment = self._active
         if segment.size + run_bytes > self._segment_bytes - header.batch_bytes:
             return False
@@ -407,7 +407,7 @@ class Log:
             place += header.batch_bytes
         if self._is_disk_full:
             self._is_disk_full = False
-            logger.info("%s takes writes again", self._name)
+            logger.info("%s accepts writes again: the disk has free space", self._name)
 
     def _apply_fetched_batch(self, records: memoryview, place: int, position: int, header: BatchHeader) -> None:
         """Update indexes, epochs and producers for a batch that was written."""
@@ -459,19 +459,19 @@ class Log:
             self.is_directory_unsynced = True
 
     def assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
-        """A leader of this epoch writes from this offset on."""
+        """Record that a leader of this epoch writes from this offset on."""
         self.epochs.assign(epoch, start_offset)
         self._latest_epoch = self.epochs.latest_epoch
 
     def mark_directory_new(self) -> None:
-        """The next flush syncs the directory itself and partition.metadata."""
+        """Make the next flush sync the directory itself and partition.metadata."""
         self.is_new = True
         self.is_directory_unsynced = True
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, end_offset: int, minimum_one: bool) -> FileRange | None:
-        """The stored bytes from the batch that contains `offset` up to, but not including, `end_offset`.
+        """Return the stored bytes from the batch that contains `offset` up to, but not including, `end_offset`.
 
         Returns None if there is nothing to read. Beyond `max_bytes` only whole batches are returned; with `minimum_one`
         at least the first. The caller must release the range. Raises RebuildNeededError if a worker must rebuild the
@@ -508,7 +508,7 @@ class Log:
         return None
 
     def _end_position(self, place: int, end_offset: int) -> int:
-        """The position in this segment at which a read up to `end_offset` ends."""
+        """Return the position in this segment at which a read up to `end_offset` ends."""
         segment = self.segments[place]
         if end_offset >= self.end_offset:
             return segment.size
@@ -520,7 +520,7 @@ class Log:
         return self._cached_end_position
 
     def _segment_index(self, offset: int) -> int:
-        """Index of the last segment that starts at or before the offset."""
+        """Return the index of the last segment that starts at or before the offset."""
         high = len(self.segments)
         if offset >= self._active.base_offset:
             return high - 1
@@ -537,11 +537,11 @@ class Log:
         return self.segments[self._segment_index(offset)]
 
     def batch_start(self, offset: int) -> int:
-        """The first offset of the batch that contains this offset, or of the first corrupt batch before it."""
+        """Return the first offset of the batch that contains this offset, or of the first corrupt batch before it."""
         return batch_start(self.segment_of(offset), offset)
 
     def skips_missing_offsets(self, offset: int, file_range: FileRange) -> bool:
-        """Whether the range starts in a later segment than the offset. Without compaction this means missing data."""
+        """Return whether the range starts in a later segment than the offset: without compaction, data is missing."""
         return not self._is_compacted and segment_of(file_range).base_offset > offset
 
     def check_range(self, file_range: FileRange) -> None:
@@ -558,15 +558,15 @@ class Log:
         add_verified_range(segment_of(file_range), file_range.position, sound_end)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """Offset, timestamp and leader epoch of the first record with this timestamp or a later one."""
+        """Return offset, timestamp and leader epoch of the first record with this timestamp or a later one."""
         return offset_for_timestamp(self.segments, self.log_start_offset, timestamp_ms)
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
-        """Offset, timestamp and leader epoch of the first record with the largest timestamp of the log."""
+        """Return offset, timestamp and leader epoch of the first record with the largest timestamp of the log."""
         return offset_of_max_timestamp(self.segments, self.log_start_offset)
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions with records between the two offsets. May raise TransactionIndexWrongError."""
+        """Return the aborted transactions with records between the offsets. May raise TransactionIndexWrongError."""
         found: list[AbortedTxn] = []
         for place in range(self._segment_index(from_offset), len(self.segments)):
             segment = self.segments[place]
@@ -581,14 +581,14 @@ class Log:
         return found
 
     def aborted_transactions_in_range(self, offset: int, file_range: FileRange, end_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions in this range, from this offset on."""
+        """Return the aborted transactions in this range, from this offset on."""
         segment = file_range.owner
         assert isinstance(segment, Segment)
         next_base_offset = segment.next_base_offset
         return self.aborted_transactions(offset, next_base_offset if next_base_offset >= 0 else end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest known epoch at or below this one and its end offset; (-1, -1) if unknown."""
+        """Return the largest known epoch at or below this one and its end offset; (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.end_offset)
 
     # --- deleting ----------------------------------------------------------------------------------------------------
@@ -610,7 +610,7 @@ class Log:
         return count
 
     def begin_deletion(self, now_ms: int, high_watermark: int) -> SegmentRenameJob | None:
-        """The same in steps: run the job in any thread, then call finish_rename(). None if there is nothing to do."""
+        """Begin a deletion: run the job in any thread, then call finish_rename(). None if there is nothing to do."""
         self._delete_old_segments(now_ms, high_watermark)
         return self.deleted_segments.begin_rename()
 
@@ -642,19 +642,19 @@ class Log:
         del self.segments[:count]
 
     def finish_rename(self, job: SegmentRenameJob) -> None:
-        """Take back a finished job. Renames that failed are retried, if that may help."""
+        """Process a finished job. Failed renames are retried, if they may succeed."""
         error = self.deleted_segments.finish_rename(job)
         if error is not None:
             raise self.write_failed(error) from error
 
     def finish_renames(self) -> None:
-        """Rename the files of all dropped segments now, also those of a job that is under way."""
+        """Rename the files of all dropped segments now, including those of a running job."""
         while (job := self.deleted_segments.current_or_next_rename()) is not None:
             job.run()
             self.finish_rename(job)
 
     def replace_segments(self, old: list[Segment], new: Segment, now_ms: int) -> None:
-        """Replace segments by a cleaned one. All files have their final names already."""
+        """Replace segments by a cleaned one, whose files already have their final names."""
         place = self.segments.index(old[0])
         due_ms = now_ms + self._settings.file_delete_delay_ms
         for segment in old:
@@ -666,11 +666,11 @@ class Log:
         self.is_directory_unsynced = True
 
     def take_due_deletions(self, now_ms: int) -> list[str]:
-        """Files of deleted segments whose delay is over; the caller removes them."""
+        """Return the files of deleted segments whose delay is over; the caller removes them."""
         return self.deleted_segments.take_due_paths(now_ms)
 
     def accept_data_loss(self) -> None:
-        """No other replica has the lost records: the log consists of what is left."""
+        """Accept the loss of records that no other replica has."""
         self.lost_start_offset = -1
         self.epochs.truncate_from_start(self.log_start_offset)
 
@@ -718,9 +718,9 @@ class Log:
             self.end_flush(job)
 
     def begin_flush(self, only_rolled: bool = False) -> FlushJob | None:
-        """A job for any thread; pass it to end_flush afterwards. None if there is nothing to do.
+        """Return a job for any thread; pass it to end_flush afterwards. None if there is nothing to do.
 
-        With `only_rolled` the active segment is left out, as in Kafka's flush after a roll.
+        With `only_rolled` the active segment is omitted, as in Kafka's flush after a roll.
         """
         if self.offline_reason is not None:
             raise self.offline_error()
@@ -731,7 +731,7 @@ class Log:
             raise self.write_failed(error) from error
 
     def end_flush(self, job: FlushJob) -> None:
-        """Take the result of a job on the owner's thread. A failed sync takes the log out of service."""
+        """Process the result of a job on the owner's thread. A failed sync takes the log offline."""
         if job.snapshot is not None and job.truncations == self._truncations.count:
             self.producer_state.finish_snapshot(job.snapshot)
         if job.error is not None:
@@ -741,7 +741,7 @@ class Log:
             self.recovery_point = job.end_offset
 
     def begin_close(self) -> FlushJob | None:
-        """Write everything that the next start needs; the returned job syncs it."""
+        """Write everything that the next start needs, and return the job that syncs it."""
         if self.offline_reason is not None:
             raise self.offline_error()
         self.finish_renames()
@@ -788,7 +788,7 @@ class Log:
         self.mark_directory_new()
 
     def set_directory(self, directory: str) -> None:
-        """The directory was renamed."""
+        """Set the path of the renamed directory."""
         self.directory = directory
         self.epochs.directory = directory
         for segment in self.segments:

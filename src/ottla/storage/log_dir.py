@@ -160,7 +160,7 @@ class LogDir:
                 self._is_metadata_transaction_durable = is_durable
 
     def reset_transaction(self, number: int) -> None:
-        """Start to follow another metadata store: the recorded number is replaced."""
+        """Replace the recorded number, to follow another metadata store."""
         write_transaction(self.path, number)
         self.metadata_transaction = number
 
@@ -183,7 +183,7 @@ class LogDir:
             files.replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", self.clean_shutdown_marker, is_durable=True)
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None) -> CheckpointWrite:
-        """The checkpoints as of now. Logs that are not open yet keep their known offsets."""
+        """Return the checkpoints as of now. Logs that are not open yet keep their known offsets."""
         by_file = {RECOVERY_POINT_FILE: self.recovery_points(), LOG_START_OFFSET_FILE: self.start_offsets()}
         if cleaned_offsets := self.cleaned_offsets():
             by_file[CLEANED_OFFSET_FILE] = cleaned_offsets
@@ -192,7 +192,7 @@ class LogDir:
         return CheckpointWrite(self.path, by_file)
 
     def cleaned_offsets(self) -> dict[TopicPartition, int]:
-        """The cleaner checkpoint; logs that were never compacted are left out."""
+        """Return the cleaner checkpoint; logs that were never compacted are omitted."""
         known = self.known_cleaned_offsets
         offsets = {partition: known[partition] for partition in self.unopened if partition in known}
         offsets.update(
@@ -206,7 +206,7 @@ class LogDir:
         return points
 
     def start_offsets(self) -> dict[TopicPartition, int]:
-        """Log start offsets inside a segment; the other logs start with their first segment."""
+        """Return the log start offsets inside a segment; the other logs start with their first segment."""
         found = self.unopened.items()
         offsets = {partition: each.log_start_offset for partition, each in found if each.log_start_offset}
         offsets.update(self.incoming_start_offsets)
@@ -223,20 +223,20 @@ class LogDir:
         """Take a partition offline now; its files are removed later, after active reads have finished."""
         del self.logs[log.partition]
         log.close_files()
-        log.on_offline = None  # a flush that is under way may find no files: that is no failure of this log directory
+        log.on_offline = None  # a running flush may not find the files: this is not a failure of the log directory
         log.offline_reason = log.offline_reason or "its partition was deleted"
         return self.delete_directory(log.partition, log.directory, now_ms + log.settings.file_delete_delay_ms, log)
 
     def delete_directory(
         self, partition: TopicPartition, directory: str, due_ms: int, log: Log | None = None
     ) -> PendingDirDelete:
-        """A directory to be renamed by the caller and removed later."""
+        """Return a directory to be renamed by the caller and removed later."""
         return PendingDirDelete(
             self, directory, f"{self.path}/{renamed_dir_name(partition, DELETE_SUFFIX)}", due_ms, log
         )
 
     def take_due_deletes(self, now_ms: int) -> list[str]:
-        """The directories whose delay is over; the caller removes them."""
+        """Return the directories whose delay is over; the caller removes them."""
         due = [folder for due_ms, folder in self.pending_deletes if due_ms <= now_ms]
         self.pending_deletes = [item for item in self.pending_deletes if item[0] > now_ms]
         return due
@@ -259,7 +259,7 @@ class LogDir:
 
 
 def lock_dir(path: str) -> int:
-    """A descriptor that holds the lock.
+    """Return a descriptor that holds the lock.
 
     Raises LogDirError if another broker holds it, or if the directory is unusable.
     """
@@ -267,10 +267,10 @@ def lock_dir(path: str) -> int:
         files.make_directories(path, exist_ok=True)
         descriptor = files.open_file(f"{path}/{LOCK_FILE}", files.CREATE_FLAGS, files.FILE_MODE)
     except (FileExistsError, NotADirectoryError) as error:
-        raise FolderUnusableError(f"Cannot use the log folder {path}: it is not a folder; change log.dirs") from error
+        raise FolderUnusableError(f"Cannot use the log directory {path}: it is a file; change log.dirs") from error
     except OSError as error:
         raise FolderUnusableError(
-            f"Cannot use the log folder {path}: {error.strerror}; make it writable or change log.dirs"
+            f"Cannot use the log directory {path}: {error.strerror}; make it writable or change log.dirs"
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -278,14 +278,14 @@ def lock_dir(path: str) -> int:
     except OSError:
         files.close(descriptor)
         raise LogDirError(
-            f"The log folder {path} is in use by another broker ({LOCK_FILE} is locked): stop that one first, "
+            f"The log directory {path} is in use by another broker ({LOCK_FILE} is locked): stop that one first, "
             "or give this one another folder in log.dirs"
         ) from None
     return descriptor
 
 
 def read_clean_shutdown_marker(path: str) -> bytes | None:
-    """The clean shutdown marker of the last run, if any."""
+    """Return the clean shutdown marker of the last run, if any."""
     try:
         return files.read_file(f"{path}/{CLEAN_SHUTDOWN_FILE}")
     except FileNotFoundError:
@@ -298,7 +298,7 @@ def write_clean_shutdown_marker(path: str, broker_epoch: int) -> None:
 
 
 def parse_topic_partition_name(name: str) -> TopicPartition | None:
-    """The partition of a directory name; None for other directories."""
+    """Return the partition of a directory name; None for other directories."""
     topic, dash, number = name.rpartition("-")
     if not dash or not number.isdecimal() or topic == KRAFT_METADATA_TOPIC or topic_name_problem(topic):
         return None
@@ -306,18 +306,18 @@ def parse_topic_partition_name(name: str) -> TopicPartition | None:
 
 
 def parse_renamed_dir_name(name: str) -> TopicPartition | None:
-    """The partition of a name made by renamed_dir_name(), unless its topic name was shortened."""
+    """Return the partition of a name made by renamed_dir_name(), unless its topic name was shortened."""
     return parse_topic_partition_name(name.rpartition(".")[0])
 
 
 def renamed_dir_name(partition: TopicPartition, suffix: str) -> str:
-    """Kafka's directory name for a deleted or stray partition; long topic names are shortened."""
+    """Return Kafka's directory name for a deleted or stray partition; long topic names are shortened."""
     ending = f"-{partition.partition}.{uuid.uuid4().hex}{suffix}"
     return partition.topic[: DIR_NAME_LENGTH_MAX - len(ending)] + ending
 
 
 class LogCreation:
-    """The creation of an empty log. Until it is finished it counts as a partition of its log directory."""
+    """The creation of an empty log. Until it is finished it is counted as a partition of its log directory."""
 
     def __init__(
         self,
@@ -341,7 +341,7 @@ class LogCreation:
         log_dir.creating.add(partition)
 
     def run(self) -> None:
-        """In any thread. Never raises; the outcome is in `log` or in `error`."""
+        """Create the log, in any thread. Never raises; the outcome is in `log` or in `error`."""
         try:
             self.log_dir.begin_use()
             self.log = create_log(
@@ -372,7 +372,7 @@ class PendingDirDelete:
         self._is_renamed = False
 
     def run(self) -> None:
-        """In any thread. If the rename fails, the next start finds a directory without a topic."""
+        """Rename the directory, in any thread. If this fails, the next start finds a directory without a topic."""
         try:
             self.log_dir.begin_use()
             files.rename(self.directory, self.target)

@@ -85,7 +85,7 @@ class LogDirs:
     ) -> LogDirs:
         """Lock and scan the directories. Raises LogDirError if one is in use or belongs to another broker or cluster.
 
-        A directory that the disk does not allow to use is left out, as long as there is another one. Without a cluster
+        An unusable directory is skipped, if there is another one. Without a cluster
         id, the stored one is used (`cluster_id`, None for new directories).
         """
         dirs: list[LogDir] = []
@@ -127,7 +127,7 @@ class LogDirs:
 
     @property
     def are_all_online(self) -> bool:
-        """Whether every log directory is online: only then does a log that is not found not exist."""
+        """Whether every log directory is online; otherwise a missing log may be in an offline one."""
         return all(log_dir.offline_reason is None for log_dir in self.dirs)
 
     def log_offline_dirs(self) -> None:
@@ -145,7 +145,7 @@ class LogDirs:
             return
         log_dir.offline_reason = reason
         logger.error(
-            "The log folder %s is out of service with %d partitions: %s", log_dir.path, log_dir.partition_count, reason
+            "The log directory %s is offline with %d partitions: %s", log_dir.path, log_dir.partition_count, reason
         )
         for log in log_dir.logs.values():
             log.offline_reason = log.offline_reason or reason
@@ -153,7 +153,7 @@ class LogDirs:
             self.on_failure(log_dir)
 
     def take_offline_at(self, directory: str, reason: str) -> None:
-        """The same for the log directory that contains this partition's directory."""
+        """Take the log directory offline that contains this partition's directory."""
         self.take_offline(self._dir_of(directory), reason)
 
     def is_offline(self, directory: str) -> bool:
@@ -181,7 +181,7 @@ class LogDirs:
 
     @property
     def needs_recovery(self) -> list[UnopenedLog]:
-        """Those that were not closed cleanly: opening them reads their tail."""
+        """The logs that were not closed cleanly: opening them reads their tail."""
         return [found for found in self.unopened if not found.is_clean]
 
     def open_log(self, found: UnopenedLog, settings: TopicSettings) -> Log:
@@ -213,14 +213,14 @@ class LogDirs:
         log_dir.logs[log.partition] = log
 
     def mark_stray(self, found: UnopenedLog) -> str:
-        """Rename the directory of a stray partition as Kafka does, and forget it."""
+        """Rename the directory of a stray partition as Kafka does, and remove it from this object."""
         place = f"{os.path.dirname(found.directory)}/{renamed_dir_name(found.partition, STRAY_SUFFIX)}"
         files.rename(found.directory, place)
         del self._dir_of(found.directory).unopened[found.partition]
         return place
 
     def delete_duplicate(self, found: UnopenedLog) -> None:
-        """Remove a copy of a partition that another log directory has as well."""
+        """Remove a copy of a partition that another log directory also has."""
         log_dir = self._dir_of(found.directory)
         del log_dir.unopened[found.partition]
         run_dir_delete(log_dir.delete_directory(found.partition, found.directory, 0))
@@ -248,9 +248,8 @@ class LogDirs:
         return {partition: log for log_dir in self.dirs for partition, log in log_dir.logs.items()}
 
     def create(self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings) -> Log:
-        """A new, empty log: in the preferred directory, or else in the one with the fewest partitions.
-
-        A directory that fails goes offline, and the next one is tried.
+        """Create an empty log in the preferred directory, otherwise in the one with the fewest partitions. A directory
+        that fails goes offline, and the next one is tried.
         """
         while True:
             new = self.begin_create(partition, topic_id, settings)
@@ -262,14 +261,17 @@ class LogDirs:
     def begin_create(
         self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings
     ) -> LogCreation:
-        """The same in three steps; run() is for any thread. Raises KafkaError if all directories have failed."""
+        """Begin a creation in three steps; run() is for any thread.
+
+        Raises KafkaError if all directories have failed.
+        """
         log_dir = self._next_log_dir(partition)
         return LogCreation(
             log_dir, partition, topic_id, settings, self.pool, self.clock.now_ms(), self.producer_id_expiration_ms
         )
 
     def finish_create(self, new: LogCreation) -> Log | None:
-        """The log; None if its directory has failed and the next one should be tried.
+        """Return the log; None if its directory has failed and the next one should be tried.
 
         Raises OSError for errors that a retry would not fix.
         """
@@ -284,7 +286,7 @@ class LogDirs:
         return new.log
 
     def maybe_update_preferred_log_dir(self, partition: TopicPartition, path: str) -> None:
-        """Remember the log directory of a partition that may be created later. The oldest entries are evicted first."""
+        """Store the log directory of a partition that may be created later. The oldest entries are evicted first."""
         self.preferred_log_dirs.pop(partition, None)
         if len(self.preferred_log_dirs) >= PREFERRED_LOG_DIRS_MAX:
             self.preferred_log_dirs.pop(next(iter(self.preferred_log_dirs)))
@@ -293,7 +295,7 @@ class LogDirs:
     def _next_log_dir(self, partition: TopicPartition) -> LogDir:
         online = self.online
         if not online:
-            raise KafkaError(Error.KAFKA_STORAGE_ERROR, "All log folders are out of service")
+            raise KafkaError(Error.KAFKA_STORAGE_ERROR, "All log directories are offline")
         wanted = self.preferred_log_dirs.pop(partition, None)
         chosen = [log_dir for log_dir in online if log_dir.path == wanted]
         open_to_all = [log_dir for log_dir in online if log_dir.path not in self.cordoned_paths]
@@ -304,7 +306,7 @@ class LogDirs:
         run_dir_delete(self.begin_delete(log))
 
     def begin_delete(self, log: Log) -> PendingDirDelete:
-        """The same in steps: run() in any thread frees the name, then call finish()."""
+        """Begin a deletion in steps: run() in any thread frees the name, then call finish()."""
         return self._dir_of(log.directory).delete_log(log, self.clock.now_ms())
 
     def on_clock_step(self, step_ms: int) -> None:
@@ -315,7 +317,7 @@ class LogDirs:
                 log.deleted_segments.on_clock_step(step_ms)
 
     def take_deleted(self, now_ms: int) -> list[str]:
-        """Files and directories of deleted segments and partitions whose delay is over, for remove_paths()."""
+        """Return the files of deleted segments and partitions whose delay is over, for remove_paths()."""
         paths = [path for log_dir in self.online for path in log_dir.take_due_deletes(now_ms)]
         for log_dir in self.online:
             for log in log_dir.logs.values():
@@ -324,7 +326,7 @@ class LogDirs:
         return paths
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Both steps at once: remove what is due. Blocks for as long as the file system takes."""
+        """Remove the files and directories whose delay is over. Blocks."""
         paths = self.take_deleted(now_ms)
         remove_paths(paths)
         return len(paths)
@@ -332,22 +334,22 @@ class LogDirs:
     # --- checkpoints and the end --------------------------------------------------------------------------------
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[CheckpointWrite]:
-        """The checkpoints to write from time to time; write() syncs and belongs in a thread."""
+        """Return the checkpoints to write from time to time; write() syncs and belongs in a thread."""
         return [log_dir.checkpoints(high_watermarks) for log_dir in self.online]
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Both steps at once. Blocks until the files are on disk."""
+        """Collect and write the checkpoints. Blocks until the files are on disk."""
         for checkpoints in self.checkpoints(high_watermarks):
             checkpoints.write()
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermarks of the last run."""
+        """Return the high watermarks of the last run."""
         return {partition: offset for log_dir in self.dirs for partition, offset in log_dir.high_watermarks.items()}
 
     def close(self, clean: bool, broker_epoch: int = -1) -> None:
         """Close all logs. A log directory gets the clean shutdown marker only if all its logs closed cleanly."""
         for log in self.logs.values():
-            log.on_offline = None  # at shutdown one failed log must not take the others offline
+            log.on_offline = None  # at shutdown a failed log must not take the others offline
         for log_dir in self.dirs:
             try:
                 if log_dir.offline_reason is not None:
@@ -400,7 +402,7 @@ class LogDirs:
 
 
 def lock_if_possible(path: str) -> LogDir:
-    """The locked log directory, or an offline one. Raises LogDirError if another broker uses it."""
+    """Return the locked log directory, or an offline one. Raises LogDirError if another broker uses it."""
     try:
         return LogDir(path)
     except FolderUnusableError as error:
@@ -415,7 +417,7 @@ def scan_if_possible(log_dir: LogDir, node_id: int, cluster_id: str | None) -> s
         cluster_id = check_meta_properties(log_dir.path, node_id, cluster_id) or cluster_id
         log_dir.scan()
     except OSError as error:
-        log_dir.offline_reason = f"Cannot read the log folder {log_dir.path}: {error.strerror}"
+        log_dir.offline_reason = f"Cannot read the log directory {log_dir.path}: {error.strerror}"
         log_dir.unopened.clear()
     return cluster_id
 
@@ -430,7 +432,7 @@ def begin_close(log: Log) -> FlushJob | None:
 
 
 def run_dir_delete(doomed: PendingDirDelete) -> None:
-    """All steps at once, where blocking is allowed."""
+    """Run all steps, where blocking is allowed."""
     doomed.run()
     doomed.finish()
 

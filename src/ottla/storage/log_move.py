@@ -42,7 +42,7 @@ class SegmentCopyJob:
         self.index_paths = {suffix: segment.path(suffix) for suffix in INDEX_SUFFIXES} if is_last else {}
 
     def run(self) -> None:
-        """Copy, in any thread; OSError if one of the disks fails."""
+        """Copy one piece, in any thread. Raises OSError."""
         path = files.segment_path(self.target, self.segment.base_offset, files.LOG_SUFFIX)
         flags = files.CREATE_FLAGS if self.position else files.CREATE_FLAGS | os.O_TRUNC
         with files.open_descriptor(path, flags) as descriptor:
@@ -52,7 +52,7 @@ class SegmentCopyJob:
             copy_file(source, files.segment_path(self.target, self.segment.base_offset, suffix), durable=True)
 
     def close(self) -> None:
-        """Close the descriptor; also for a job that was never run."""
+        """Close the descriptor, even if the job was never run."""
         files.close(self.source)
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class FutureLog:
         files.make_directory(self.directory)
 
     def next_job(self, bytes_max: int = COPY_BYTES_MAX) -> SegmentCopyJob | None:
-        """The next piece to copy; None when only a small tail is missing."""
+        """Return the next piece to copy; None when only a small tail is missing."""
         self._restart_if_truncated()
         segment = self._next_segment()
         if segment is None:
@@ -108,7 +108,7 @@ class FutureLog:
             self._copied_segments.clear()
 
     def _next_segment(self) -> Segment | None:
-        """The first segment with more missing bytes than a small tail of the active one."""
+        """Return the first segment with more missing bytes than a small tail of the active one."""
         for segment in self.log.segments:
             position = self._position(segment)
             if segment is self.log.active:
@@ -118,7 +118,7 @@ class FutureLog:
         return None
 
     def _position(self, segment: Segment) -> int:
-        """The copied length of its log file. A segment that replaces another one starts at 0."""
+        """Return the copied length of its log file. A segment that replaces another one starts at 0."""
         known, position = self._copied.get(segment.base_offset, (segment, 0))
         if known is segment:
             return position
@@ -126,7 +126,7 @@ class FutureLog:
         return 0
 
     def finish_job(self, job: SegmentCopyJob) -> None:
-        """Take the result of a job."""
+        """Record a finished copy. Ignored if the log was truncated in the meantime."""
         if self._truncation_count != self.log.truncation_count:
             return
         base_offset = job.segment.base_offset
@@ -135,7 +135,7 @@ class FutureLog:
             self._copied_segments.add(base_offset)
 
     def finish(self) -> bool:
-        """Copy the rest and switch the log to the copy. False if too much is missing for that.
+        """Copy the rest and switch the log to the copy. Returns False if too many bytes are missing.
 
         After an OSError the log stays in its directory.
         """
@@ -179,7 +179,7 @@ class FutureLog:
                 files.remove_if_exists(files.segment_path(self.directory, base_offset, suffix))
 
     def _open_copies(self) -> dict[int, int]:
-        """A descriptor of the copy for each segment whose file is open."""
+        """Return a descriptor of the copy for each segment whose file is open."""
         descriptors: dict[int, int] = {}
         try:
             for segment in self.log.segments:
@@ -192,7 +192,7 @@ class FutureLog:
         return descriptors
 
     def delete_copy(self) -> None:
-        """Delete a copy that is not needed any more; in any thread."""
+        """Delete an obsolete copy; in any thread."""
         files.remove_tree(self.directory, ignore_errors=True)
 
     def __repr__(self) -> str:

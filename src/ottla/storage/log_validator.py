@@ -17,7 +17,7 @@ from ottla.storage.errors import RecompressionNeededError
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 PRODUCER_CODEC: Final = -1  # compression.type=producer: batches keep their codec
-RECOMPRESSED_HERE_BYTES_MAX: Final = 16 << 10  # of a fast codec: a millisecond at most
+RECOMPRESSED_HERE_BYTES_MAX: Final = 16 << 10  # with a fast codec: at most a millisecond
 
 
 class LogAppendInfo:
@@ -76,7 +76,7 @@ class LogValidator:
                 self._recompressed_here_max = 0
 
     def validate(self, records: memoryview, now_ms: int) -> BatchHeader:
-        """The header of the one batch of a Produce request; KafkaError if the batch is refused."""
+        """Return the header of the one batch of a Produce request. Raises KafkaError if the batch is invalid."""
         before_ms = self._timestamp_before_max_ms
         after_ms = self._timestamp_after_max_ms
         return check_produced_batch(
@@ -90,7 +90,7 @@ class LogValidator:
         )
 
     def needs_recompression(self, header: BatchHeader) -> bool:
-        """Whether the topic has another codec; RecompressionNeededError if a worker thread must apply it."""
+        """Return whether the topic has another codec. Raises RecompressionNeededError if a worker must apply it."""
         if self._codec < 0 or header.codec == self._codec:
             return False
         if header.batch_bytes > self._recompressed_here_max:
@@ -98,7 +98,7 @@ class LogValidator:
         return True
 
     def recompressed(self, records: memoryview | bytes) -> bytearray:
-        """A batch with the topic's own codec and level; runs in any thread."""
+        """Return a batch with the topic's own codec and level; runs in any thread."""
         return recompress(records, self._codec, self._level)
 
     def check_recompressed(self, records: memoryview) -> BatchHeader:

@@ -1,7 +1,7 @@
 """`meta.properties`: the broker and the cluster that a log directory belongs to.
 
 Written as by Kafka 3.9 in ZooKeeper mode (version 0 with `broker.id`). The KRaft format (version 1 with `node.id`) is
-accepted too, so a broker can start on a copy of either.
+also accepted, so a broker can start on a copy of either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILE_NAME = "meta.properties"
 
 
 def check_meta_properties(directory: str, node_id: int, cluster_id: str | None) -> str | None:
-    """The stored cluster id; None without meta.properties. Raises LogDirError for another broker or cluster."""
+    """Return the stored cluster id; None without meta.properties. Raises LogDirError for another broker or cluster."""
     path = f"{directory}/{FILE_NAME}"
     values = read_meta_properties(path)
     if values is None:
@@ -37,7 +37,7 @@ def check_meta_properties(directory: str, node_id: int, cluster_id: str | None) 
 
 
 def stored_node_id(directories: Sequence[str]) -> int | None:
-    """The stored broker id; None if no directory has one. Raises LogDirError if the directories disagree."""
+    """Return the stored broker id; None if no directory has one. Raises LogDirError if the directories disagree."""
     found: dict[str, str] = {}
     for directory in directories:
         values = read_meta_properties(f"{directory}/{FILE_NAME}")
@@ -60,7 +60,7 @@ def write_meta_properties(directory: str, node_id: int, cluster_id: str, directo
 
 
 def read_meta_properties(path: str) -> dict[str, str] | None:
-    """The key-value pairs, None without the file. Raises LogDirError for a damaged file or a later version."""
+    """Return the key-value pairs, None without the file. Raises LogDirError for a damaged file or a later version."""
     if not os.path.exists(path):
         return None
     lines = files.read_file(path).decode("utf-8", "replace").splitlines()

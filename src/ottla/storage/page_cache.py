@@ -1,4 +1,4 @@
-"""Whether reading a range would wait for the disk: the event loop must not, a thread may."""
+"""Check whether reading a range would wait for the disk, which only a worker thread may do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _probe = bytearray(1)
 
 
 def is_range_cached(file_range: FileRange) -> bool:
-    """Whether sending the range would not block, judged by one byte in 128 KiB."""
+    """Return whether sending the range would not block, judged by one byte in 128 KiB."""
     if RWF_NOWAIT is None or is_recently_appended(file_range):
         return True
     end = file_range.position + file_range.length

@@ -55,7 +55,7 @@ def list_files(directory: str) -> dict[str, int]:
 
 
 def bytes_from_offset(directory: str, offset: int) -> int:
-    """The total size of the segments that may contain records at or past this offset."""
+    """Return the total size of the segments that may contain records at or past this offset."""
     sizes = list_files(directory)
     bases = base_offsets_of(sizes, files.LOG_SUFFIX)
     first = max((base for base in bases if base <= offset), default=0)
@@ -120,7 +120,7 @@ def complete_index_swap(directory: str, name: str) -> None:
 
 
 def offset_of(name: str) -> int:
-    """The base offset in the name of a segment's file, -1 for other names."""
+    """Return the base offset in the name of a segment's file, -1 for other names."""
     digits = name[: files.OFFSET_DIGITS]
     return int(digits) if len(digits) == files.OFFSET_DIGITS and digits.isdecimal() else -1
 

@@ -21,7 +21,7 @@ def write_topic_id(directory: str, topic_id: uuid.UUID) -> None:
 
 
 def read_topic_id(directory: str) -> uuid.UUID | None:
-    """The stored id, None without the file. Raises CheckpointError for invalid content."""
+    """Return the stored id, None without the file. Raises CheckpointError for invalid content."""
     path = f"{directory}/{FILE_NAME}"
     try:
         lines = files.read_file(path).decode("ascii", "replace").split("\n")

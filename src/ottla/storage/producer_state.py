@@ -2,7 +2,7 @@
 
 Kafka's rules: the last five batches of each producer id are kept. A batch that equals one of them is a duplicate and
 gets the offsets of the first. Any other batch must continue the sequence, a new epoch must start at 0, and an older
-epoch is refused. An unknown producer may start at any sequence: retention may have deleted its records.
+epoch is rejected. An unknown producer may start at any sequence: retention may have deleted its records.
 
 Rule 1: checks change nothing; only append() does, after the batch was written.
 Rule 2: the same batches in the same order produce the same state, live and in a replay.
@@ -116,7 +116,7 @@ class ProducerStates:
     def find_duplicate(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
     ) -> BatchMetadata | None:
-        """The stored batch that this one duplicates."""
+        """Return the stored batch that this one duplicates."""
         producer = self.by_id.get(producer_id)
         if producer is None or producer.epoch != epoch:
             return None
@@ -197,7 +197,7 @@ class ProducerStates:
         ended = self.unreplicated_txns
         while ended and ended[-1][0] > first_offset:
             ended.pop()
-        # Merge two entries into one that ends with the later marker: too late, never too early.
+        # Merge two entries into one that ends with the later marker: possibly too late, never too early.
         if len(ended) >= UNREPLICATED_MAX:
             oldest_first, _ = ended.popleft()
             ended[0] = oldest_first, ended[0][1]
@@ -208,7 +208,7 @@ class ProducerStates:
         return next(iter(self.ongoing_txns.values())) if self.ongoing_txns else NO_OFFSET
 
     def first_unstable_offset_below(self, high_watermark: int) -> int:
-        """The same for readers: a transaction without a replicated marker is still open for them."""
+        """Return that offset for readers, for whom a transaction without a replicated marker is still open."""
         first_offset = self.first_unstable_offset()
         self.remove_unreplicated(high_watermark)
         if self.unreplicated_txns:
@@ -318,25 +318,28 @@ class ProducerStateManager:
         self.producers = producers if producers.by_id else None
 
     def last_records(self) -> list[tuple[int, int, int]]:
-        """Producer id, last data offset (-1 if there is none) and epoch: compaction must keep these batches."""
+        """Return producer id, last data offset (or -1) and epoch of each producer:
+
+        compaction must keep these batches.
+        """
         if self.producers is None:
             return []
         return [(p.producer_id, p.last_offset, p.epoch) for p in self.producers.by_id.values()]
 
     def ongoing_txns(self) -> dict[int, int]:
-        """First offsets of open transactions, by producer id."""
+        """Return the first offsets of open transactions, by producer id."""
         return {} if self.producers is None else dict(self.producers.ongoing_txns)
 
     def first_unstable_offset(self) -> int:
-        """The first offset of the oldest open transaction, or -1."""
+        """Return the first offset of the oldest open transaction, or -1."""
         return -1 if self.producers is None else self.producers.first_unstable_offset()
 
     def first_unstable_offset_below(self, high_watermark: int) -> int:
-        """The same for consumers, for whom a marker at or above the high watermark does not exist yet; or -1."""
+        """Return that offset for consumers, who do not see markers at or above the high watermark; or -1."""
         return -1 if self.producers is None else self.producers.first_unstable_offset_below(high_watermark)
 
     def remove_unreplicated(self, high_watermark: int) -> None:
-        """Forget transactions whose markers are below the high watermark: they have ended for every reader."""
+        """Remove transactions whose markers are below the high watermark: they have ended for every reader."""
         if self.producers is not None:
             self.producers.remove_unreplicated(high_watermark)
 
@@ -374,7 +377,7 @@ class ProducerStateManager:
             self.snapshot_offset = max(self.snapshot_offset, job.offset)
 
     def cancel_snapshot(self) -> None:
-        """Called before a truncation: a snapshot of removed records must not appear afterwards."""
+        """Cancel the snapshot before a truncation: a snapshot of removed records must not appear afterwards."""
         if self._snapshot_job is not None:
             self._snapshot_job.cancel()
 
@@ -442,7 +445,7 @@ def add_producer(
 
 
 def list_snapshots(directory: str) -> list[int]:
-    """Offsets of all snapshots in the directory, oldest first."""
+    """Return the offsets of all snapshots in the directory, oldest first."""
     suffix = files.SNAPSHOT_SUFFIX
     stems = [name.removesuffix(suffix) for name in os.listdir(directory) if name.endswith(suffix)]
     return sorted(int(stem) for stem in stems if len(stem) == files.OFFSET_DIGITS and stem.isdecimal())

@@ -5,9 +5,9 @@ stores the ranges that were found valid. needs_check() is cheap and runs on the 
 and runs in a thread. Two threads may check the same bytes at once: at worst one result is lost and the check is
 repeated.
 
-The CRC does not cover the leader epoch of a batch. A consumer would take a wrong epoch for a diverging log, and a
-follower would never get past it. The correct epoch is known from the epochs of the log and from the adjacent batches;
-only if both agree, the field is repaired.
+The CRC does not cover the leader epoch of a batch. A consumer would treat a wrong epoch as a diverging log, and a
+follower could never continue after it. The correct epoch is known from the epochs of the log and from the adjacent
+batches; only if both agree, the field is repaired.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.storage.segment import Segment
 
 
 def needs_check(file_range: FileRange) -> bool:
-    """Whether check_range must run before these bytes may be sent."""
+    """Return whether check_range must run before these bytes may be sent."""
     segment = segment_of(file_range)
     if file_range.position >= segment.verified_from:
         return False
@@ -84,7 +84,7 @@ def check_range(file_range: FileRange) -> int:
 
 
 def find_valid_end(segment: Segment, file_range: FileRange) -> tuple[int, bool]:
-    """The end of the valid batches in the range, and whether a corrupt batch follows."""
+    """Return the end of the valid batches in the range, and whether a corrupt batch follows."""
     end = min(file_range.position + file_range.length, segment.verified_from)
     scan = BatchScan(file_range.descriptor, file_range.position, segment.size, True)
     order = BatchOrder(segment, file_range.descriptor)
@@ -110,7 +110,7 @@ def find_valid_end(segment: Segment, file_range: FileRange) -> tuple[int, bool]:
 class BatchOrder:
     """Detects wrong offsets, which the CRC does not cover, by the order of batches.
 
-    Of two batches in conflict, the wrong one is that which does not fit its other neighbor. A gap is accepted as a
+    Of two batches in conflict, the wrong one is that which conflicts with its other neighbor. A gap is accepted as a
     result of compaction only if all batches of the segment ascend; otherwise data is missing there.
     """
 
@@ -136,7 +136,7 @@ class BatchOrder:
         return -1
 
     def precedes_next_offset(self, last_offset: int, next_position: int) -> bool:
-        """Whether the next batch starts at the next offset, which proves that this batch is valid."""
+        """Return whether the next batch starts at the next offset, which proves that this batch is valid."""
         if next_position < self.segment.size:
             next_offset = peek_header(self.descriptor, next_position, self.segment.size)[0]
         else:
@@ -145,7 +145,7 @@ class BatchOrder:
 
 
 def is_ascending(segment: Segment, descriptor: int) -> bool:
-    """Whether the offsets of all batches ascend; computed once, only if there is a gap."""
+    """Return whether the offsets of all batches ascend; computed once, only if there is a gap."""
     if segment.is_ascending is None:
         last_offset = segment.base_offset - 1
         scan = BatchScan(descriptor, 0, segment.size, False)
@@ -165,7 +165,7 @@ def add_verified_range(segment: Segment, start: int, end: int) -> None:
 
 
 def merge_ranges(ranges: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-    """An ordered list without overlaps that covers these ranges and one more."""
+    """Return an ordered list without overlaps that covers these ranges and one more."""
     merged: list[tuple[int, int]] = []
     for range_start, range_end in sorted([*ranges, (start, end)]):
         if merged and range_start <= merged[-1][1]:
@@ -227,7 +227,7 @@ def repair_leader_epochs(segment: Segment, file_range: FileRange, wrong: list[Ep
 
 
 def has_one_epoch(segment: Segment, file_range: FileRange, epochs: LeaderEpochCache) -> bool:
-    """Whether all batches have the one epoch that the log has for them: the usual case, checked quickly."""
+    """Return whether all batches have the one epoch that the log has for them: the usual case, checked quickly."""
     scan = BatchScan(file_range.descriptor, file_range.position, segment.size, False)
     if not scan.advance():
         return True
@@ -244,7 +244,7 @@ def has_one_epoch(segment: Segment, file_range: FileRange, epochs: LeaderEpochCa
 
 
 def batch_epochs(segment: Segment, file_range: FileRange) -> list[EpochEntry]:
-    """The batches of the range and the next one."""
+    """Return the batches of the range and the next one."""
     end = file_range.position + file_range.length
     scan = BatchScan(file_range.descriptor, file_range.position, segment.size, False)
     found: list[EpochEntry] = []

@@ -1,9 +1,9 @@
 """Opening the log of a partition: fast after a clean shutdown, with recovery after any other.
 
 After a clean shutdown nothing is scanned; only the last batches are checked. Otherwise everything from the recovery
-point on is read. The log ends at the first byte that is not part of a whole, valid batch in the right order; what
-follows is truncated and logged. Indexes, producers and leader epochs are rebuilt in the same pass. Bytes below the
-recovery point are checked when they are served for the first time (range_checks.py).
+point on is read. The log ends at the first byte that is not part of a whole, valid batch in the right order; the rest
+is truncated and logged. Indexes, producers and leader epochs are rebuilt in the same pass. Bytes below the recovery
+point are checked when they are served for the first time (range_checks.py).
 
 Everything here may run in any thread: the log has no other user until open_log() returns. Compiled with mypyc where
 possible.
@@ -228,11 +228,14 @@ class LogLoader:
         return epochs
 
     def _unscanned_end(self) -> int:
-        """The end of the log after a clean shutdown; otherwise the end of the part that is not scanned."""
+        """Return the end of the log after a clean shutdown; otherwise the end of the part that is not scanned."""
         return self.end_offset if self.is_clean else self.recovery_point
 
     def _should_verify_epochs(self, epochs: LeaderEpochCache) -> bool:
-        """After a clean shutdown only the last batch is compared, which was read anyway."""
+        """Return whether to verify all epochs.
+
+        After a clean shutdown only the last batch is compared, which was read anyway.
+        """
         if not self.is_clean:
             return True
         latest = max((epoch for epoch, start_offset in epochs.entries if start_offset < self.end_offset), default=-1)
@@ -288,7 +291,7 @@ class LogLoader:
     # --- where to start -----------------------------------------------------------------------------------------
 
     def _first_to_recover(self) -> int:
-        """Index of the first segment to scan; past the last one if there is none."""
+        """Return the index of the first segment to scan; past the last one if there is none."""
         last = len(self.segments) - 1
         if self.is_clean:
             if self._is_tail_valid(self.segments[last]):
@@ -302,7 +305,7 @@ class LogLoader:
         return last
 
     def _is_tail_valid(self, segment: Segment) -> bool:
-        """Whether the last batches fill the file exactly; also finds the end offset without a scan.
+        """Return whether the last batches fill the file exactly; also finds the end offset without a scan.
 
         After a clean shutdown the recovery point is the end of the log, so only the end must match. Batches that were
         damaged since are found when they are read, and the batches after them stay.
@@ -336,7 +339,7 @@ class LogLoader:
         return not is_small or BatchScan(descriptor, last_position, segment.size, True).advance()
 
     def _scan_start(self, first: int) -> tuple[int, int]:
-        """Position in the first segment to scan, and the offset that is expected there."""
+        """Return the position in the first segment to scan, and the offset that is expected there."""
         if first == len(self.segments):
             return 0, self.end_offset
         segment = self.segments[first]
@@ -396,14 +399,20 @@ class LogLoader:
         return True
 
     def _is_next(self, scan: BatchScan, expected: int, segment: Segment) -> bool:
-        """Compaction leaves gaps between batches, but never in the active segment."""
+        """Return whether a batch may follow:
+
+        compaction leaves gaps between batches, but never in the active segment.
+        """
         if scan.base_offset == expected:
             return True
         may_have_gaps = self.settings.is_compacted or segment is not self.segments[-1]
         return may_have_gaps and scan.base_offset > expected
 
     def _truncate_at_gap(self, place: int, scan: BatchScan, gaps: list[tuple[int, int, int]]) -> None:
-        """A batch that belongs in an earlier gap proves that the batches after that gap are misplaced."""
+        """Truncate at a gap.
+
+        A batch that belongs in an earlier gap proves that the batches after that gap are misplaced.
+        """
         for position, gap_start, gap_end in gaps:
             if gap_start <= scan.base_offset < gap_end:
                 self._truncate_at(place, position, "batches are in the wrong order")
@@ -440,7 +449,7 @@ class LogLoader:
         return False
 
     def end_offset_min(self) -> int:
-        """The highest end offset that checkpoints, snapshots and segment names prove."""
+        """Return the highest end offset that checkpoints, snapshots and segment names prove."""
         ends = (self.recovery_point, self.high_watermark, self.segments[-1].base_offset, self.known_end)
         return max(*ends, *self.folder.snapshots)
 
@@ -542,7 +551,7 @@ class DroppedBytesScan:
             self.end_offset = scan.last_offset + 1
 
     def _next_batch(self, descriptor: int, position: int, size: int) -> int:
-        """The position of the next valid batch; -1 if there is none."""
+        """Return the position of the next valid batch; -1 if there is none."""
         while self._bytes_left > 0 and size - position >= HEADER_BYTES:
             chunk = os.pread(descriptor, CHUNK_BYTES + HEADER_BYTES, position)
             place = chunk.find(MAGIC_BYTE, MAGIC_POSITION)
@@ -568,7 +577,7 @@ class DroppedBytesScan:
 
 
 def describe_loss(first_offset: int, seen: DroppedBytesScan, end_offset_min: int) -> str:
-    """The lost offsets, for the log: as found in the dropped bytes, or more if other files prove more."""
+    """Return the lost offsets, for the log: as found in the dropped bytes, or more if other files prove more."""
     last_offset = max(seen.end_offset, end_offset_min) - 1
     if last_offset < first_offset:
         return "no known offset"

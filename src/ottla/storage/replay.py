@@ -135,7 +135,7 @@ def apply_marker(producers: ProducerStates, scan: BatchScan) -> int:
 
 
 def read_marker(batch: bytes | memoryview) -> EndTransactionMarker | None:
-    """The transaction marker of a control batch; None for other or corrupt ones."""
+    """Return the transaction marker of a control batch; None for other or corrupt ones."""
     try:
         record = next(iter(read_records(batch)), None)
     except KafkaError:
@@ -149,14 +149,14 @@ def read_marker(batch: bytes | memoryview) -> EndTransactionMarker | None:
 
 
 def aborted_transaction(producers: ProducerStates, producer_id: int, first_offset: int, last_offset: int) -> AbortedTxn:
-    """The index entry of a transaction with its abort marker at `last_offset`; others may still be open."""
+    """Return the index entry of a transaction with its abort marker at `last_offset`; others may still be open."""
     first_unstable = producers.first_unstable_offset()
     last_stable_offset = first_unstable if first_unstable != NO_OFFSET else last_offset + 1
     return AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset)
 
 
 def epochs_match_batches(epochs: LeaderEpochCache, segments: list[Segment], end_offset: int) -> bool:
-    """Whether batches confirm the epochs in the file, at the bounds of epochs and of segments."""
+    """Return whether batches confirm the epochs in the file, at the bounds of epochs and of segments."""
     offsets = {end_offset - 1, *(segment.base_offset for segment in segments)}
     for _, start_offset in epochs.entries:
         offsets |= {start_offset - 1, start_offset}
@@ -164,7 +164,7 @@ def epochs_match_batches(epochs: LeaderEpochCache, segments: list[Segment], end_
 
 
 def contradicts_epochs(epochs: LeaderEpochCache, segments: list[Segment], offset: int) -> bool:
-    """Whether a batch and an adjacent one both have other epochs.
+    """Return whether a batch and an adjacent one both have other epochs.
 
     The CRC does not cover the epoch: one may be wrong.
     """
@@ -180,7 +180,7 @@ def contradicts_epochs(epochs: LeaderEpochCache, segments: list[Segment], offset
 
 
 def batch_at(segments: list[Segment], offset: int) -> BatchScan | None:
-    """A scan positioned at the batch with this offset; None if there is none that can be read."""
+    """Return a scan positioned at the batch with this offset; None if none can be read."""
     holding = [segment for segment in segments if segment.base_offset <= offset]
     if not holding or holding[-1].size == 0:
         return None
@@ -194,7 +194,7 @@ def batch_at(segments: list[Segment], offset: int) -> BatchScan | None:
 
 
 def replay_epochs(directory: str, segments: list[Segment]) -> LeaderEpochCache:
-    """Leader epochs from the batches: each contains the epoch of the leader that wrote it."""
+    """Return the leader epochs of the batches: each contains the epoch of the leader that wrote it."""
     epochs = LeaderEpochCache(directory)
     for segment in segments:
         if segment.size:

@@ -1,7 +1,7 @@
 """Retention: which segments are deleted, and their deletion in the background.
 
 Kafka's rules: whole segments are deleted, oldest first, and never one with offsets at or past the high watermark. The
-active segment is deleted too when it expires; the log then continues in a new, empty one.
+active segment is also deleted when it expires; the log then continues in a new, empty one.
 """
 
 from __future__ import annotations
@@ -101,28 +101,28 @@ class DeletedSegments:
         self.renamed: list[tuple[int, Segment]] = []  # (when to remove the files, segment)
         self._epochs = epochs
         self._pending: list[tuple[int, Segment]] = []  # not renamed yet
-        self._job: SegmentRenameJob | None = None  # that is under way
+        self._job: SegmentRenameJob | None = None  # the running job, if there is one
 
     def add(self, due_ms: int, segment: Segment) -> None:
         self._pending.append((due_ms, segment))
 
     def begin_rename(self) -> SegmentRenameJob | None:
         if self._job is not None:
-            return None  # another job is under way; the next round takes the rest
+            return None  # another job is running; the next round renames the rest
         if self._pending:
             dropped, self._pending = self._pending, []
             self._job = SegmentRenameJob(self._epochs.begin_write(), dropped)
         return self._job
 
     def current_or_next_rename(self) -> SegmentRenameJob | None:
-        """The job that is under way, or a new one."""
+        """Return the running job, or a new one."""
         return self._job if self._job is not None else self.begin_rename()
 
     def finish_rename(self, job: SegmentRenameJob) -> OSError | None:
         if job is not self._job:
-            return None  # finish_renames() was faster
+            return None  # finish_renames() has already renamed them
         self._job = None
-        self._epochs.is_unsynced = True  # a flush may have been faster than the job
+        self._epochs.is_unsynced = True  # a flush may have run before the job
         self.renamed += job.renamed
         self._pending = [*job.pending, *self._pending]
         return job.error
@@ -151,7 +151,7 @@ class SegmentRenameJob:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Never raises; segments that could not be renamed are in `pending`, with the `error`."""
+        """Rename the files. Never raises; segments that could not be renamed are in `pending`, with the `error`."""
         with self._lock:
             self._write_epochs()
             try:

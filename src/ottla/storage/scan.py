@@ -28,7 +28,7 @@ UNFINISHED_WRITE: Final = (ENDS_IN_HEADER, ENDS_IN_BATCH)  # the usual result of
 
 
 class BatchScan:
-    """Call advance() until it returns false; then `problem` is None at the end of the file."""
+    """A scan of a file. Call advance() until it returns false; then `problem` is None at the end of the file."""
 
     __slots__ = (
         "_buffer",
@@ -121,7 +121,7 @@ class BatchScan:
         return True
 
     def batch(self) -> bytes:
-        """The bytes of the current batch."""
+        """Return the bytes of the current batch."""
         place = self.position - self._buffer_start
         if place >= 0 and place + self.batch_bytes <= self._buffer_bytes:
             return bytes(self._view[place : place + self.batch_bytes])
@@ -147,7 +147,7 @@ class BatchScan:
         return int(crc32c(self._view[place + ATTRIBUTES_POSITION : place + batch_bytes]))
 
     def _crc_of_large_batch(self, batch_bytes: int) -> int:
-        """CRC of a batch that does not fit into the buffer; leaves the buffer empty."""
+        """Return the CRC of a batch that does not fit into the buffer; leaves the buffer empty."""
         self._buffer_bytes = 0
         position = self.position + ATTRIBUTES_POSITION
         end = self.position + batch_bytes
@@ -165,7 +165,9 @@ class BatchScan:
 
 
 def peek_header(descriptor: int, position: int, end: int) -> tuple[int, int, int]:
-    """First offset, last offset and length of the batch at this position, unchecked; (-1, -1, 0) if there is none."""
+    """Return first offset, last offset and length of the batch at this position, unchecked; (-1, -1, 0) if there is
+    none.
+    """
     if position < end:
         head = os.pread(descriptor, OFFSETS_HEADER_BYTES, position)
         if len(head) == OFFSETS_HEADER_BYTES:

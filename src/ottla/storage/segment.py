@@ -6,8 +6,7 @@ Rule 1: `size` counts bytes that were written whole. Bytes past it (a failed wri
 append.
 Rule 2: bytes from `verified_from` on were written or checked by this process; those before it are checked
 (range_checks.py) before they are served.
-Rule 3: index entries are used only where the log confirms them. Wrong or missing entries cost a rebuild and nothing
-else.
+Rule 3: index entries are used only where the log confirms them. Wrong or missing entries only cost a rebuild.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ class Segment:
         return files.segment_path(self.directory, self.base_offset, suffix)
 
     def open_descriptor(self) -> int:
-        """The descriptor of the log file, which is opened if needed."""
+        """Return the descriptor of the log file, which is opened if needed."""
         self.was_used = True
         if self.descriptor < 0:
             self.descriptor = files.open_file(self.path(files.LOG_SUFFIX), files.READ_WRITE_FLAGS)
@@ -138,7 +137,7 @@ class Segment:
         return self.descriptor
 
     def make_range(self, position: int, length: int) -> FileRange:
-        """A range of the file, which stays open until the range is released."""
+        """Return a range of the file, which stays open until the range is released."""
         descriptor = self.open_descriptor()
         if self.range_count == 0:
             self._pool.lent_segment_count += 1
@@ -200,7 +199,7 @@ class Segment:
     ) -> None:
         """Write one batch at the end. After an OSError only torn bytes past `size` may remain."""
         if self.bytes_since_index > index_interval_bytes or self.max_timestamp == NOT_LOADED:
-            self.load_indexes()  # now, because nothing may fail after the batch is written
+            self.load_indexes()  # now, because no step may fail after the batch is written
         descriptor = self.descriptor
         if descriptor < 0:
             descriptor = self.open_descriptor()
@@ -246,7 +245,7 @@ class Segment:
         self.bytes_since_index += length
 
     def truncate_torn_bytes(self) -> None:
-        """Truncate what a failed write may have left past the end."""
+        """Truncate bytes of a failed write past the end."""
         if self.descriptor >= 0:
             files.truncate(self.descriptor, self.size)
 
@@ -268,7 +267,7 @@ class Segment:
             load_max_timestamp(self)
 
     def index(self) -> OffsetIndex:
-        """The offset index, loaded at first use."""
+        """Return the offset index, loaded at first use."""
         if self._index is None:
             self.open_descriptor()
             self._index = load_offset_index(self.path(files.INDEX_SUFFIX))
@@ -288,7 +287,7 @@ class Segment:
         return self._time_index
 
     def transactions(self) -> TransactionIndex:
-        """The aborted transactions, loaded at first use."""
+        """Return the aborted transactions, loaded at first use."""
         if self._transactions is None:
             self.open_descriptor()
             path = self.path(files.TRANSACTION_INDEX_SUFFIX)
@@ -296,7 +295,7 @@ class Segment:
         return self._transactions
 
     def read_transactions(self) -> TransactionIndex:
-        """The same for any thread: does not change this segment."""
+        """Read the aborted transactions in any thread, without changing this segment."""
         loaded = self._transactions
         if loaded is not None:
             return loaded
@@ -355,7 +354,7 @@ class Segment:
             self.has_unsynced_indexes = True
 
     def seal_indexes(self) -> None:
-        """On roll and on close add the largest timestamp to the time index, as Kafka does, and write all entries."""
+        """Add the largest timestamp to the time index on roll and on close, as Kafka does, and write all entries."""
         if self.max_timestamp >= 0:
             self.time_index().maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         self.write_pending()
@@ -372,7 +371,7 @@ class Segment:
         logger.warning("Found a corrupted index file %s (%s), rebuilding both indexes from the log", path, why)
 
     def replace_indexes(self, built: RebuiltIndexes) -> None:
-        """Use new indexes. They may not cover what was appended since their build started."""
+        """Use new indexes. They may not cover records that were appended since their build started."""
         self._empty_index_files()
         self._index = built.offsets
         self._time_index = built.times
@@ -386,7 +385,7 @@ class Segment:
         self.write_pending_if_possible()
 
     def write_pending_if_possible(self) -> bool:
-        """On a full disk the entries stay in memory, and a later call tries again."""
+        """Write pending entries. On a full disk they stay in memory, and a later call tries again."""
         try:
             self.write_pending()
         except OSError as error:
@@ -417,7 +416,7 @@ class Segment:
     # --- finding ------------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> tuple[int, int]:
-        """Position and length of the first batch that ends at or after this offset; (size, 0) if there is none.
+        """Return position and length of the first batch that ends at or after this offset; (size, 0) if there is none.
 
         The CRC does not cover offsets, and an index may be damaged: neither may make a reader skip records.
         """
@@ -487,13 +486,13 @@ class Segment:
             raise self.corrupt_error(bad_position)
 
     def _is_batch_valid(self, position: int) -> bool:
-        """Whether the batch at this position is valid, so that its length is correct."""
+        """Return whether the batch at this position is valid, so that its length is correct."""
         if not UNKNOWN < position < self.verified_from:
             return True
         return BatchScan(self.open_descriptor(), position, self.size, True).advance()
 
     def _is_before_next(self, last_offset: int, next_position: int) -> bool:
-        """Whether a batch with this last offset can precede the next one."""
+        """Return whether a batch with this last offset can precede the next one."""
         if 0 <= self.next_base_offset <= last_offset:
             return False
         if next_position < self.size:
@@ -503,7 +502,7 @@ class Segment:
         return next_offset < 0 or last_offset < next_offset
 
     def is_index_entry_valid(self, position: int, relative_offset: int) -> bool:
-        """Whether an index entry can be valid: a batch starts at the position and ends at or before the offset.
+        """Return whether an index entry can be valid: a batch starts at the position and ends at or before the offset.
 
         Kafka 3 has one entry for several batches that a follower appended together; the last of them ends at the
         offset.
@@ -585,7 +584,7 @@ def load_first_timestamp(segment: Segment) -> None:
 
 
 def max_timestamp_of(segment: Segment) -> int:
-    """The largest timestamp of its records, -1 if there is none."""
+    """Return the largest timestamp of its records, -1 if there is none."""
     if segment.max_timestamp == NOT_LOADED:
         was_open = segment.descriptor >= 0
         load_max_timestamp(segment)
@@ -595,7 +594,7 @@ def max_timestamp_of(segment: Segment) -> int:
 
 
 def first_timestamp_of(segment: Segment) -> int:
-    """The largest timestamp of its first batch, -1 if there is none."""
+    """Return the largest timestamp of its first batch, -1 if there is none."""
     if segment.first_timestamp == NOT_LOADED:
         was_open = segment.descriptor >= 0
         load_first_timestamp(segment)
@@ -605,7 +604,7 @@ def first_timestamp_of(segment: Segment) -> int:
 
 
 def retention_timestamp(segment: Segment) -> int:
-    """The timestamp for retention by time; the file's modification time if records have none."""
+    """Return the timestamp for retention by time; the file's modification time if records have none."""
     timestamp = max_timestamp_of(segment)
     if timestamp >= 0:
         return timestamp
@@ -616,7 +615,7 @@ def retention_timestamp(segment: Segment) -> int:
 
 
 def find_time(segment: Segment, timestamp: int) -> int:
-    """An offset at or before the first record with this timestamp or a later one."""
+    """Return an offset at or before the first record with this timestamp or a later one."""
     segment.write_pending()
     path = segment.path(files.TIME_INDEX_SUFFIX)
     entry_timestamp, relative_offset = lookup_time(path, timestamp)
@@ -627,7 +626,7 @@ def find_time(segment: Segment, timestamp: int) -> int:
 
 
 def is_time_entry_valid(segment: Segment, timestamp: int, relative_offset: int) -> bool:
-    """Whether the batch with this offset has this largest timestamp."""
+    """Return whether the batch with this offset has this largest timestamp."""
     try:
         position, batch_bytes = segment.find(segment.base_offset + relative_offset)
     except KafkaError:  # the log is corrupt before that offset
@@ -639,7 +638,7 @@ def is_time_entry_valid(segment: Segment, timestamp: int, relative_offset: int) 
 
 
 def has_later_timestamp(segment: Segment, timestamp: int) -> bool:
-    """Whether one of the last batches proves that entries of the time index are missing."""
+    """Return whether one of the last batches proves that entries of the time index are missing."""
     scan = BatchScan(segment.open_descriptor(), segment.index().last_position(), segment.size, False)
     while scan.advance():
         if scan.max_timestamp > timestamp:
@@ -661,13 +660,13 @@ class IndexRebuild:
         self._built: RebuiltIndexes | None = None
 
     def run(self) -> None:
-        """In any thread: scan the batch headers that existed when the rebuild started."""
+        """Scan, in any thread, the batch headers that existed when the rebuild started."""
         segment = self.segment
         source = self._range
         self._built = RebuiltIndexes(source.descriptor, source.length, segment.base_offset, INDEX_INTERVAL_BYTES)
 
     def install(self) -> None:
-        """On the owner's thread, also if run() has failed."""
+        """Install the result on the owner's thread. Must be called even if run() has failed."""
         segment = self.segment
         is_wanted = not segment.is_closing and segment.index_rebuilds == self._rebuilds
         if self._built is not None and is_wanted and segment.size >= self._range.length:

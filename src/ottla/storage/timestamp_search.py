@@ -55,7 +55,7 @@ class TimeSearch:
 
 
 def offset_for_timestamp(segments: list[Segment], log_start_offset: int, timestamp: int) -> TimestampAndOffset | None:
-    """The first record at or past the log start offset with this timestamp or a later one."""
+    """Return the first record at or past the log start offset with this timestamp or a later one."""
     for segment in segments:
         if segment.size and max_timestamp_of(segment) >= timestamp:
             found = find_in_segment(segment, log_start_offset, timestamp)
@@ -65,13 +65,13 @@ def offset_for_timestamp(segments: list[Segment], log_start_offset: int, timesta
 
 
 def offset_of_max_timestamp(segments: list[Segment], log_start_offset: int) -> TimestampAndOffset | None:
-    """The first record with the largest timestamp of the log."""
+    """Return the first record with the largest timestamp of the log."""
     segment = segment_with_max_timestamp(segments, max_timestamp_of)
     return None if segment is None else find_in_segment(segment, log_start_offset, segment.max_timestamp)
 
 
 def segment_with_max_timestamp(segments: list[Segment], timestamp_of: Callable[[Segment], int]) -> Segment | None:
-    """The first segment with the largest timestamp; None if no record has a timestamp."""
+    """Return the first segment with the largest timestamp; None if no record has a timestamp."""
     with_times = [segment for segment in segments if segment.size and timestamp_of(segment) >= 0]
     return max(with_times, key=timestamp_of) if with_times else None
 

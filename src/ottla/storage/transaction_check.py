@@ -1,9 +1,10 @@
 """Checks the index of aborted transactions against the log, and rebuilds it.
 
-The index has no checksum, and a missing file looks like one that was never needed. When bytes of an earlier run are
-checked (range_checks.py), their transactional batches are therefore compared with the index. The next marker of a
-producer, in these bytes or later, shows how a transaction ended. An aborted transaction must have an entry that ends at
-its marker; a committed one must have none. A mismatch leads to a rebuild of all transaction indexes of the log.
+The index has no checksum, and a missing file cannot be distinguished from one that was never needed. When bytes of an
+earlier run are checked (range_checks.py), their transactional batches are therefore compared with the index. The next
+marker of a producer, in these bytes or later, shows how a transaction ended. An aborted transaction must have an entry
+that ends at its marker; a committed one must have none. A mismatch leads to a rebuild of all transaction indexes of the
+log.
 
 Transactions that this process wrote or recovered are never checked here.
 """
@@ -110,7 +111,7 @@ class TxnOutcomeScan:
         self.transactions.append(RangeTransaction(producer_id, first_offset, last_offset, marker_offset, is_abort))
 
     def _complete_known(self) -> None:
-        """Open transactions have no marker; others may be known from an earlier scan."""
+        """Set the outcomes of open transactions, which have no marker, and of those known from an earlier scan."""
         for producer_id, (first_offset, last_offset) in list(self._pending.items()):
             open_offset = self._open.get(producer_id, NOT_SEEN)
             if 0 <= open_offset <= first_offset:
@@ -131,7 +132,7 @@ class TxnOutcomeScan:
 def contradicts_transaction_index(
     segments: list[Segment], file_range: FileRange, open_transactions: dict[int, int], known: dict[int, TxnOutcome]
 ) -> bool:
-    """Whether the transaction indexes contradict these bytes; in any thread."""
+    """Return whether the transaction indexes contradict these bytes; in any thread."""
     segment = file_range.owner
     place = next((place for place, each in enumerate(segments) if each is segment), -1)
     if place < 0:
@@ -154,7 +155,7 @@ def contradicts_transaction_index(
 
 
 def find_aborted(segments: list[Segment], from_offset: int, to_offset: int) -> list[AbortedTxn]:
-    """As Log.aborted_transactions(), without changing the segments."""
+    """Return the aborted transactions as Log.aborted_transactions() does, without changing the segments."""
     found: list[AbortedTxn] = []
     for segment in segments:
         if segment.has_transactions:
@@ -188,7 +189,7 @@ class TransactionRebuild:
         self._built: dict[Segment, list[AbortedTxn]] = {}
 
     def run(self) -> None:
-        """In any thread: scan the batch headers that existed when the rebuild started."""
+        """Scan, in any thread, the batch headers that existed when the rebuild started."""
         producers = ProducerStates(self.log.producer_state.expiration_ms)
         for segment, size, path in self._sources:
             try:
@@ -198,7 +199,7 @@ class TransactionRebuild:
                 continue  # deleted or moved in the meantime: the next check finds it
 
     def install(self) -> None:
-        """On the owner's thread, also if run() has failed."""
+        """Install the result on the owner's thread. Must be called even if run() has failed."""
         log = self.log
         log.known_txn_outcomes.clear()
         if log.truncation_count != self._truncations:
@@ -232,7 +233,7 @@ class TransactionRebuild:
 
 
 def aborted_transactions_of(scan: BatchScan, producers: ProducerStates) -> list[AbortedTxn]:
-    """The aborted transactions with markers in this scan, given the producers at its start."""
+    """Return the aborted transactions with markers in this scan, given the producers at its start."""
     found: list[AbortedTxn] = []
     while scan.advance():
         if scan.producer_id >= 0:

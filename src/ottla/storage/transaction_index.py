@@ -1,4 +1,4 @@
-"""The aborted transactions of a segment, `<base offset>.txnindex`, in Kafka's format: 34 bytes an entry.
+"""The aborted transactions of a segment, `<base offset>.txnindex`, in Kafka's format: 34 bytes per entry.
 
     version int16, producer id int64, first offset int64, last offset int64, last stable offset int64
 An entry belongs to the segment of its abort marker, whose offset is the last offset; the transaction may start in an
@@ -63,7 +63,7 @@ class TransactionIndex:
                 files.truncate(descriptor, self.written * ENTRY_BYTES)
 
     def find(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTxn], bool]:
-        """The entries that overlap the range, and whether later segments cannot have more of them."""
+        """Return the entries that overlap the range, and whether later segments cannot have more of them."""
         found: list[AbortedTxn] = []
         for entry in self.entries:
             if entry.last_offset >= from_offset and entry.first_offset < to_offset:
@@ -77,7 +77,7 @@ class TransactionIndex:
 
 
 def load_transaction_index(path: str, base_offset: int) -> TransactionIndex:
-    """The index of the segment with this base offset; a missing file is an empty index."""
+    """Return the index of the segment with this base offset; a missing file is an empty index."""
     try:
         data = files.read_file(path)
     except FileNotFoundError:

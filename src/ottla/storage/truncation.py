@@ -40,7 +40,10 @@ def truncate_to(log: Log, offset: int) -> None:
 
 
 def truncation_position(segment: Segment, offset: int) -> int:
-    """The position of the first batch to remove. Corrupt batches may be among those, because no reader needs them."""
+    """Return the position of the first batch to remove.
+
+    Corrupt batches may be among those, because they are removed.
+    """
     try:
         return segment.find(offset)[0]
     except KafkaError:
@@ -65,7 +68,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
 
 
 def remove_segments(log: Log, base_offsets: list[int]) -> None:
-    """Remove segments, newest first: a crash in between leaves no hole."""
+    """Remove segments, newest first: so that a crash in between leaves no gap."""
     gone = set(base_offsets)
     for segment in reversed(log.segments):
         if segment.base_offset in gone:
@@ -111,7 +114,7 @@ def truncate_segment(segment: Segment, position: int, offset: int) -> None:
 
 
 def recovery_start(segment: Segment, recovery_point: int) -> tuple[int, int]:
-    """The last position at or before the recovery point with a valid index entry, and its offset.
+    """Return the last position at or before the recovery point with a valid index entry, and its offset.
 
     Bytes before it were synced, including their indexes. The indexes are truncated there: a scan from that position
     rebuilds the rest.

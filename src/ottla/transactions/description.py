@@ -1,4 +1,4 @@
-"""The form in which DescribeTransactions and ListTransactions show a transaction."""
+"""Descriptions of a transaction, for DescribeTransactions and ListTransactions."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ EMPTY ─────────────► ONGOING ──end──► PREP
   ▲                     │
   └─ a producer starts  └──end, expiry, a new producer──► PREPARE_ABORT ──► COMPLETE_ABORT ──► ONGOING, EMPTY
 
-With version 2 a transaction that never began may be aborted, too: from every state without an open one.
+With version 2 a transaction that never began may also be aborted: from every state without an open one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_TIMESTAMP = -1
 
 
 class TransactionState(IntEnum):
-    """The numbers are those of Kafka's records."""
+    """The state of a transaction, with the numbers of Kafka's records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -106,7 +106,7 @@ class TransactionMetadata:
         self.has_next_transaction_request = (
             False  # its producer has requested the next one, so it has received the response of this one
         )
-        self.has_pending_transition = False  # a record of it is written but not committed: other changes are refused
+        self.has_pending_transition = False  # a record of it is written but not committed: other changes are rejected
 
     @property
     def is_producer_epoch_exhausted(self) -> bool:

@@ -1,19 +1,18 @@
 """The transaction coordinator's state machine: all transactional ids of one partition of `__transaction_state`.
 
 It follows the contract of coordination/machine.py. A transaction ends in two steps. The prepare record decides the
-outcome, and the client is answered after it. Then markers go to every partition of the transaction, and the complete
-record closes it. If the broker restarts between the two, the markers are sent again, with the outcome of the prepare
-record.
+outcome, and the response to the client follows it. Then markers go to every partition of the transaction, and the
+complete record closes it. If the broker restarts between the two, the markers are sent again, with the outcome of the
+prepare record.
 
 Rules that are easy to get wrong:
-1. While a record of a transaction is in flight, every other change of it is refused (CONCURRENT_TRANSACTIONS).
-2. A producer that initializes again, and the time-out, fence: they raise the epoch and abort the open transaction, and
+1. While a record of a transaction is in flight, every other change of it is rejected (CONCURRENT_TRANSACTIONS).
+2. A producer that initializes again, and the timeout, fence: they raise the epoch and abort the open transaction, and
    the client retries.
 3. With transaction version 2 every transaction raises the epoch, so the epoch distinguishes a repeated request (one
    less than the current epoch) from the next one (equal to it).
 4. With version 1 it does not: an abort after a commit may belong to an empty transaction, or to the committed one,
-   whose response was lost. Only a producer that is known to have received the response gets the answer that it is
-   aborted.
+   whose response was lost. Only a producer that has certainly received the response gets a success for the abort.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from ottla.transactions.transaction import (
 )
 from ottla.transactions.transaction_log import decode_key, decode_value, transaction_record, transaction_tombstone
 
-EPOCH_BUMP_VERSION = 2  # the transaction version from which on every transaction has an epoch of its own
+EPOCH_BUMP_VERSION = 2  # the transaction version from which on every transaction has its own epoch
 FENCING_EPOCH = 32_767
 
 
@@ -53,7 +52,7 @@ class TransactionSettings(NamedTuple):
 
 
 class InitProducerIdResult(NamedTuple):
-    """The answer to InitProducerId."""
+    """The result of InitProducerId."""
 
     error: Error
     producer_id: int = NO_PRODUCER_ID
@@ -61,7 +60,7 @@ class InitProducerIdResult(NamedTuple):
 
 
 class EndTransactionResult(NamedTuple):
-    """The answer to EndTxn: with transaction version 2 also the producer's next identity."""
+    """The result of EndTxn: with transaction version 2 also the producer's next identity."""
 
     error: Error
     producer_id: int = NO_PRODUCER_ID
@@ -69,7 +68,7 @@ class EndTransactionResult(NamedTuple):
 
 
 class TransitionWritten(NamedTuple):
-    """A record of this transaction was committed or refused."""
+    """A record of this transaction was committed or rejected."""
 
     transactional_id: str
 
@@ -92,7 +91,7 @@ class TransactionMarkers(NamedTuple):
 
 
 class TransactionCoordinator:
-    """Decides about transactions; the driver sends the markers in `pending_markers`, and empties `changed_ids`, too."""
+    """Decides about transactions; the driver sends the markers in `pending_markers`, and also empties `changed_ids`."""
 
     def __init__(self, settings: TransactionSettings) -> None:
         self.settings = settings
@@ -114,7 +113,7 @@ class TransactionCoordinator:
         reply_to: ReplyTo,
         now_ms: int,
     ) -> Decision:
-        """InitProducerId; `known` is the producer's identity if it continues (KIP-360)."""
+        """Handle InitProducerId; `known` is the producer's identity if it continues (KIP-360)."""
         if not 0 < timeout_ms <= self.settings.timeout_ms_max:
             return _reply(reply_to, InitProducerIdResult(Error.INVALID_TRANSACTION_TIMEOUT))
         transaction = self.transactions.get(transactional_id) or TransactionMetadata(
@@ -154,7 +153,7 @@ class TransactionCoordinator:
         reply_to: ReplyTo,
         now_ms: int,
     ) -> Decision:
-        """AddPartitionsToTxn and AddOffsetsToTxn; the answer is an Error."""
+        """Handle AddPartitionsToTxn and AddOffsetsToTxn; the reply is an Error."""
         wanted = set(partitions)
         transaction = self.transactions.get(transactional_id)
         error = self._validate_producer(transaction, producer)
@@ -178,7 +177,7 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[tuple[str, int]]
     ) -> tuple[Error, dict[tuple[str, int], Error]]:
-        """Whether these partitions belong to the open transaction of this producer (KIP-890)."""
+        """Return whether these partitions belong to the open transaction of this producer (KIP-890)."""
         transaction = self.transactions.get(transactional_id)
         error = self._validate_producer(transaction, producer)
         if transaction is None or error is not Error.NONE:
@@ -199,7 +198,7 @@ class TransactionCoordinator:
     # ---- the end
 
     def needs_producer_id(self, transactional_id: str) -> bool:
-        """Whether end() may need a fresh producer id because this one has no epochs left."""
+        """Return whether end() may need a fresh producer id because this one has no epochs left."""
         transaction = self.transactions.get(transactional_id)
         return transaction is not None and transaction.is_producer_epoch_exhausted
 
@@ -213,7 +212,7 @@ class TransactionCoordinator:
         reply_to: ReplyTo,
         now_ms: int,
     ) -> Decision:
-        """EndTxn by a client; the answer is an Ended."""
+        """Handle EndTxn of a client; the reply is an EndTransactionResult."""
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             return _reply(reply_to, EndTransactionResult(Error.INVALID_PRODUCER_ID_MAPPING))
@@ -237,7 +236,7 @@ class TransactionCoordinator:
         after.transition_to(TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT)
         after.last_update_timestamp_ms = now_ms
         after.client_transaction_version = version
-        if transaction.state is not TransactionState.ONGOING:  # version 2 may abort a transaction that was never begun
+        if transaction.state is not TransactionState.ONGOING:  # version 2 may abort a transaction that never began
             after.start_timestamp_ms = now_ms
             after.topic_partitions = set()
         if version >= EPOCH_BUMP_VERSION:
@@ -254,7 +253,7 @@ class TransactionCoordinator:
         after.producer_epoch = (
             FENCING_EPOCH if transaction.is_producer_epoch_exhausted else transaction.producer_epoch + 1
         )
-        # A producer with an epoch for each transaction may learn the new one and continue (KIP-890).
+        # A producer with an epoch for each transaction may get the new one and continue (KIP-890).
         after.last_producer_epoch = (
             transaction.producer_epoch if transaction.client_transaction_version >= EPOCH_BUMP_VERSION else NO_EPOCH
         )
@@ -262,7 +261,7 @@ class TransactionCoordinator:
         return self._write_transition(after)
 
     def complete_transaction(self, transactional_id: str, producer_id: int, epoch: int, now_ms: int) -> Decision:
-        """Every partition has its marker: the transaction is complete."""
+        """Complete the transaction after every partition has its marker."""
         transaction = self.transactions.get(transactional_id)
         is_current = (
             transaction is not None
@@ -337,7 +336,7 @@ class TransactionCoordinator:
         self.transactions[transactional_id] = transaction
 
     def replay_end_transaction_marker(self, stamp: TransactionalProducer, is_commit: bool) -> None:
-        """No transaction writes to this topic."""
+        """Do nothing: no transaction writes to this topic."""
 
     def on_write_completed(self, event: Any, error: Error, now_ms: int) -> list[Decision]:  # noqa: ARG002
         if isinstance(event, NextTransactionRequested):
@@ -388,10 +387,10 @@ class TransactionCoordinator:
             self._expiry_due_ms += step_ms
 
     def renew_sessions(self, now_ms: int) -> None:
-        """Transactions have no heartbeats."""
+        """Do nothing: transactions have no heartbeats."""
 
     def on_unloaded(self) -> list[Reply]:
-        """No request waits inside this machine."""
+        """Return no replies: no request waits inside this machine."""
         return []
 
     # ---- time
@@ -401,7 +400,7 @@ class TransactionCoordinator:
         return min(times, default=None)
 
     def tick(self, now_ms: int) -> list[Decision]:
-        """Fences the transactions that have timed out."""
+        """Fence the transactions that have timed out."""
         if self._abort_due_ms is None or self._abort_due_ms > now_ms:
             return []
         self._abort_due_ms = now_ms + self.settings.abort_interval_ms
@@ -424,7 +423,10 @@ def _reply(reply_to: ReplyTo, response: Any) -> Decision:
 
 # Rules about a transaction and the producer of a request. They change nothing.
 def is_valid_producer(transaction: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer may continue: one without a record yet, the current one, or one whose epochs just ran out."""
+    """Return whether a producer may continue:
+
+    one without a record yet, the current one, or one whose epochs just ran out.
+    """
     if transaction.producer_epoch == NO_EPOCH:
         return True
     if expected.producer_id == transaction.producer_id:
@@ -433,7 +435,7 @@ def is_valid_producer(transaction: TransactionMetadata, expected: ProducerIdAndE
 
 
 def is_retried_init(transaction: TransactionMetadata, expected: ProducerIdAndEpoch | None) -> bool:
-    """Whether this repeats a request whose response was lost: the epoch is not raised again."""
+    """Return whether this repeats a request whose response was lost: the epoch is not raised again."""
     if expected is None or transaction.producer_epoch == NO_EPOCH:
         return False
     if expected.producer_id == transaction.producer_id:
@@ -444,7 +446,7 @@ def is_retried_init(transaction: TransactionMetadata, expected: ProducerIdAndEpo
 def validate_end(
     transaction: TransactionMetadata, producer: ProducerIdAndEpoch, is_commit: bool, is_version_2: bool
 ) -> Error | None:
-    """The answer to an EndTxn that changes nothing; None if it does."""
+    """Return the result of an EndTxn without a change; None if it changes the state."""
     # A producer that has the response may end its next, empty transaction before all markers are written.
     if transaction.has_pending_transition or (is_version_2 and transaction.state in PREPARED_STATES):
         return Error.CONCURRENT_TRANSACTIONS
@@ -483,7 +485,7 @@ def _validate_end_in_state(
 
 
 def is_commit_acknowledged(transaction: TransactionMetadata) -> bool:
-    """Whether the transaction is committed, and its producer has received the response."""
+    """Return whether the transaction is committed, and its producer has received the response."""
     if transaction.state is TransactionState.PREPARE_COMMIT:
         return not transaction.has_pending_transition
     return transaction.state is TransactionState.COMPLETE_COMMIT

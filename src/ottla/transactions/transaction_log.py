@@ -41,7 +41,7 @@ def transaction_tombstone(transactional_id: str) -> Record:
 
 
 def decode_key(key: bytes) -> str | None:
-    """The transactional id; None for an unknown type of record."""
+    """Return the transactional id; None for an unknown type of record."""
     if len(key) < _NUMBER.size or _NUMBER.unpack_from(key)[0] != KEY_TYPE:
         return None
     message, _ = decode(TransactionLogKey, 0, memoryview(key), _NUMBER.size)

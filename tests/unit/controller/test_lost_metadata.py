@@ -218,7 +218,7 @@ def folder_of(transaction: int | None, *partitions: TopicPartition) -> LogDirSta
     [
         (None, (), None),
         (None, ("topic-0", "gone"), None),
-        (None, ("topic-0", "__consumer_offsets"), "does not have __consumer_offsets, which the log folders have"),
+        (None, ("topic-0", "__consumer_offsets"), "does not have __consumer_offsets, which the log directories have"),
         (1, ("topic-0", "gone", "__consumer_offsets"), None),
         (10_000, ("topic-0",), "Topics that were deleted since would come back empty"),
         (10_000, ("topic-0", "a", "b", "c", "d", "e", "f"), "6 partitions would become -stray, of a, b, c, d, e and 1"),
@@ -242,4 +242,4 @@ def test_an_empty_store_is_a_new_one_where_nothing_is_stored(tmp_path: Path) -> 
     assert loss_problem(read_stored_topics("/logs/x", None, []), [folder_of(42)]) is None
     refused = loss_problem(read_stored_topics("/logs/x", None, []), [folder_of(None, TopicPartition("t", 0))])
     assert refused is not None
-    assert "is empty, but the log folders hold 1 partition." in refused
+    assert "is empty, but the log directories hold 1 partition." in refused

@@ -178,7 +178,7 @@ def test_the_cluster_id_is_taken_over_from_the_folders(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(LogDirError, match=r"Cannot use the log folder .*file"):
+    with pytest.raises(LogDirError, match=r"Cannot use the log directory .*file"):
         open_dirs(tmp_path / "file")
 
 

@@ -22,7 +22,7 @@ NODE_ID_UNKNOWN: Final = -1  # until ZooKeeper assigns one: controller/cluster/r
 
 
 class NodeId(Int):
-    """The node's id: `node.id`, else the older `broker.id`, else the default; in a cluster it may not be known yet."""
+    """The first that is set of `node.id`, `broker.id` and the default; possibly unknown in a cluster."""
 
     def effective(self, settings: Settings) -> int:
         node_id: int = super().effective(settings)

@@ -91,7 +91,10 @@ def encode_event(
     outcome: str | None = None,
     count: int = 1,
 ) -> EncodedEvent:
-    """`count`: number of equal events; this is the last one. A change that failed is reported as `requested`."""
+    """Return the event as JSON.
+
+    `count` is the number of equal events, of which this is the last; a failed change is `requested`.
+    """
     has_error = change.error != Error.NONE
     outcome = outcome or (FAILURE if has_error else SUCCESS)
     is_done = outcome == SUCCESS
@@ -122,7 +125,7 @@ def encode_event(
 
 
 def encode_json(fields: Any) -> bytes:
-    """ASCII JSON: a lone surrogate, which a client may send, has no UTF-8 encoding."""
+    """Return ASCII JSON: a lone surrogate, which a client may send, has no UTF-8 encoding."""
     return json.dumps(fields, separators=(",", ":")).encode()
 
 

@@ -4,7 +4,7 @@ Rules:
 1. The broker that received the request audits it, not the controller: only this broker knows the client. A forwarded
    request is audited once, by the broker that forwarded it.
 2. Auditing never changes a response: its failures are only logged.
-3. A request refused by an ACL is a denial (trail.py) and is not audited again.
+3. A request rejected by an ACL is a denial (trail.py) and is not audited again.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ async def read_offsets_of_request_group(request: Any, context: Context) -> dict[
 
 
 def committed_offsets(group: str, context: Context) -> dict[str, dict[str, int]]:
-    """The committed offsets of a group, by topic and partition."""
+    """Return the committed offsets of a group, by topic and partition."""
     try:
         topics = context.broker.coordinators.groups.shard(group).machine.offsets.topics(group)
-    except KafkaError:  # the coordinator is on another broker or not ready: the request will fail, too
+    except KafkaError:  # the coordinator is on another broker or not ready: the request will also fail
         return {}
     return {
         topic: {str(index): unpack_offset(kept).offset for index, kept in partitions.items()}
@@ -88,7 +88,7 @@ def committed_offsets(group: str, context: Context) -> dict[str, dict[str, int]]
 
 
 async def read_token_id(request: Any, context: Context) -> dict[str, str | None]:
-    """The token id of an HMAC; the HMAC itself is never stored."""
+    """Return the token id of an HMAC; the HMAC itself is never stored."""
     tokens = context.broker.delegation_tokens
     return {"token_id": await tokens.id_of(bytes(request.hmac))} if tokens.is_enabled else {}
 
@@ -202,10 +202,10 @@ async def record_each_change(event: str, changes: Sequence[Change], context: Con
 
 
 def is_offset_reset(group_id: str, context: Context) -> bool:
-    """Whether these offsets were set by an administrator and the event is enabled.
+    """Return whether these offsets were set by an administrator and the event is enabled.
 
     Consumers that assign partitions themselves commit in the same way, but their groups never had members. Of those
-    only the first commit is taken for an administrator's.
+    only the first commit is treated as an administrator's.
     """
     if not is_audited(OFFSETS_RESET.event, context):
         return False

@@ -60,7 +60,7 @@ class AuditedRequest(NamedTuple):
     before: MetadataImage
     after: MetadataImage
     settings: BrokerSettings
-    state: Any = None  # state that was read before the request, beside the metadata
+    state: Any = None  # state that was read before the request, in addition to the metadata
 
 
 Describe = Callable[[AuditedRequest], Iterable[Change]]
@@ -76,13 +76,13 @@ def topics_created(asked: AuditedRequest) -> Iterator[Change]:
         made = asked.after.topics.get(row.name)
         if row.error_code == Error.NONE and made is not None:
             after = describe_topic(asked.after, made)
-        else:  # it was refused, or its metadata have not arrived yet
+        else:  # it was rejected, or its metadata have not arrived yet
             after = describe_requested_topic(topic) if topic is not None else None
         yield Change(TOPIC, row.name, None, after, row.error_code, row.error_message)
 
 
 def describe_requested_topic(topic: Any) -> ResourceState:
-    """The topic as requested; -1 means the broker's default."""
+    """Return the topic as requested; -1 means the broker's default."""
     assigned = topic.assignments
     return {
         "partitions": len(assigned) or topic.num_partitions,
@@ -92,7 +92,7 @@ def describe_requested_topic(topic: Any) -> ResourceState:
 
 
 def topics_auto_created(asked: AuditedRequest) -> Iterator[Change]:
-    """Automatically created topics; `request` has their names, there is no response."""
+    """Yield automatically created topics; `request` has their names, there is no response."""
     for name in asked.request:
         made = asked.after.topics.get(name)
         if made is not None and name not in asked.before.topics:
@@ -160,7 +160,7 @@ def replicas_reassigned(asked: AuditedRequest) -> Iterator[Change]:
 
 
 def describe_replicas(partition: PartitionImage | None) -> Any:
-    """The replicas of a partition; during a reassignment also the adding and removing replicas."""
+    """Return the replicas of a partition; during a reassignment also the adding and removing replicas."""
     if partition is None:
         return None
     if not partition.adding_replicas and not partition.removing_replicas:
@@ -203,7 +203,7 @@ def log_dirs_altered(asked: AuditedRequest) -> Iterator[Change]:
 
 
 def transactions_aborted(asked: AuditedRequest) -> Iterator[Change]:
-    """Markers that an administrator wrote; markers of coordinators are not changes."""
+    """Yield markers that an administrator wrote; markers of coordinators are not changes."""
     results = {row.producer_id: row for row in asked.response.markers}
     for marker in asked.request.markers:
         answered = results.get(marker.producer_id)
@@ -263,7 +263,7 @@ def configs_after_change(
     own: Mapping[str, str],
     settings: BrokerSettings,
 ) -> Mapping[str, str | None]:
-    """A resource's own settings after an accepted change; the older AlterConfigs has no operations."""
+    """Return a resource's own settings after an accepted change; the older AlterConfigs has no operations."""
     replaces_all = not operations or any(operation is None for operation, _, _ in operations)
     taken = tuple(
         ConfigOperation(OperationType(operation or OperationType.SET), name, value or "")
@@ -283,7 +283,7 @@ def redact_value(kind: int, name: str, value: str | None) -> str | None:
 
 
 def redact_topic_value(name: str, value: str | None) -> str | None:
-    """Unknown topic keys may contain secrets."""
+    """Hide the values of unknown topic keys, which may be secrets."""
     return value if value is None or name in TopicKeys.keys else HIDDEN
 
 
@@ -375,7 +375,7 @@ def enum_word(kind: type[IntEnum], number: int) -> str:
 
 
 def users_altered(asked: AuditedRequest) -> Iterator[Change]:
-    """One change per user: mechanisms and iterations before and after."""
+    """Yield one change per user: mechanisms and iterations before and after."""
     taken: dict[str, set[str]] = {}
     given: dict[str, dict[str, int | None]] = {}
     for each in asked.request.deletions:
@@ -390,7 +390,7 @@ def users_altered(asked: AuditedRequest) -> Iterator[Change]:
 
 
 def scram_mechanisms(config: Mapping[str, str]) -> dict[str, int | None]:
-    """The mechanisms of a user with their iterations; the rest of a credential is omitted."""
+    """Return the mechanisms of a user with their iterations; the rest of a credential is omitted."""
     found: dict[str, int | None] = {}
     for mechanism in MECHANISMS.values():
         if mechanism in config:
@@ -407,7 +407,7 @@ def quotas_altered(asked: AuditedRequest) -> Iterator[Change]:
     answers = {frozenset(entity_parts(row.entity)): row for row in asked.response.entries}
     for alteration in asked.request.entries:
         parts = entity_parts(alteration.entity)
-        row = answers.get(frozenset(parts))  # an entity that is named twice has one response
+        row = answers.get(frozenset(parts))  # a duplicate entity has one response
         if row is not None:
             name = ",".join(f"{kind}={name or DEFAULT_ENTITY}" for kind, name in parts)
             after = {operation.key: None if operation.remove else operation.value for operation in alteration.ops}
@@ -450,7 +450,10 @@ def token_expired(asked: AuditedRequest) -> Iterator[Change]:
 
 
 def token_expiry_change(asked: AuditedRequest, period_ms: int, *, is_removed: bool) -> Change:
-    """A request identifies a token only by its HMAC; `state` has the token id, if there is one."""
+    """Return the change of a token.
+
+    A request identifies a token only by its HMAC; `state` has the token id, if there is one.
+    """
     token_id, response = asked.state.get("token_id"), asked.response
     token = asked.before.delegation_tokens.get(token_id or "")
     known = {"owner": token.owner} if token is not None else {}

@@ -2,10 +2,10 @@
 
 Rules:
 1. Recording an event never waits and never raises. Its cost is the formatting of one line.
-2. Bounded by number and bytes of events. Refusals (denials, failed logins) are limited per second; a repeated refusal
-   is reported once a minute with a count.
-3. An event that does not fit is lost; the log, a counter, and an event (`audit.lost`) as soon as there is space report
-   it. The oldest events are kept: a flood must not hide its beginning.
+2. The queue is bounded by number and bytes of events. Rejections (denials, failed logins) are limited per second; a
+   repeated rejection is reported once per minute with a count.
+3. An event without space in the queue is lost; the log, a counter, and an event (`audit.lost`) as soon as there is
+   space report it. The oldest events are kept: later events must not hide the first ones.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 
 EVENTS_MAX: Final = 10_000
 BYTES_MAX: Final = 16 << 20
-REPEAT_SECONDS: Final = 60.0  # between two events of the same refusal
-TRACKED_REFUSALS_MAX: Final = 5_000  # refusals that are tracked
+REPEAT_SECONDS: Final = 60.0  # between two events of the same rejection
+TRACKED_REFUSALS_MAX: Final = 5_000  # rejections that are tracked
 REPEATS_PER_ITERATION: Final = 100  # reported in one iteration of the loop
 REFUSALS_PER_SECOND_MAX: Final = 200
 WARNING_INTERVAL_SECONDS: Final = 10.0
@@ -55,7 +55,7 @@ Refusal = tuple[str, ClientIdentity, *tuple[object, ...]]
 
 
 class RepeatedRefusal:
-    """A reported refusal and the number of its repetitions."""
+    """A reported rejection and the number of its repetitions."""
 
     __slots__ = ("change", "count", "outcome")
 
@@ -77,7 +77,7 @@ class AuditTrail:
         self._bytes = 0
         self._lost = 0  # since the last event that reported lost events
         self._refusals: dict[Refusal, RepeatedRefusal] = {}
-        self._expired_refusals: deque[tuple[Refusal, RepeatedRefusal]] = deque()  # refusals whose minute is over
+        self._expired_refusals: deque[tuple[Refusal, RepeatedRefusal]] = deque()  # rejections whose minute is over
         self._second, self._refusals_reported = -1, 0
         self._repeats_timer: asyncio.TimerHandle | None = None
         self._warning_limiter = LogLimiter(WARNING_INTERVAL_SECONDS * 1000)
@@ -117,7 +117,7 @@ class AuditTrail:
             self._record_failed_login(who, mechanism, error, reason)
 
     def record_failed_handshake(self, client: ClientInfo, reason: str) -> None:
-        """Record a failed TLS handshake or a refused certificate."""
+        """Record a failed TLS handshake or a rejected certificate."""
         if self.is_enabled_for(LOGIN_FAILED, None):
             who = NO_CLIENT._replace(host=client.host, listener=client.listener_name)
             self._record_failed_login(who, "SSL", Error.NONE, reason)  # Kafka has no error code for it
@@ -143,7 +143,7 @@ class AuditTrail:
         outcome = events.DENIED if is_refused else events.PERMITTED
         self._record_refusal((DENIED, who, operation, resource_type, truncate_text(name)), change, outcome)
 
-    # ---- refusals: clients can cause any number of them
+    # ---- rejections: clients can cause any number of them
 
     def _record_refusal(self, refusal: Refusal, change: Callable[[], Change], outcome: str) -> None:
         known = self._refusals.get(refusal)
@@ -168,7 +168,7 @@ class AuditTrail:
         return self._refusals_reported <= REFUSALS_PER_SECOND_MAX
 
     def report_repeats(self, at_once: int = REPEATS_PER_ITERATION) -> None:
-        """Report the repetitions of each refusal: some now, the others in the next iterations."""
+        """Report the repetitions of each rejection: some now, the others in the next iterations."""
         if self._repeats_timer is not None:
             self._repeats_timer.cancel()
             self._repeats_timer = None
@@ -219,7 +219,7 @@ class AuditTrail:
         return not self._lines
 
     def peek(self, count_max: int, bytes_max: int) -> list[EncodedEvent]:
-        """The oldest events: at least one, if there is any."""
+        """Return the oldest events: at least one, if there is any."""
         found: list[EncodedEvent] = []
         size = 0
         for line in self._lines:

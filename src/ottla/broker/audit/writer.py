@@ -1,7 +1,7 @@
 """Writer of the audit trail: appends to a partition of `__ottla_audit` on this broker, or produces to its leader.
 
 Rules:
-1. Nothing waits for it. It runs while events are queued, one batch at a time.
+1. Requests never wait for the writer. It runs while events are queued, one batch at a time.
 2. The first event creates the topic. While the topic is missing, has no leader or rejects records, events stay queued
    and the log reports the reason. The writer tries another partition, then repeats after a growing pause.
 3. An event is written when all in-sync replicas have it. A batch with an unknown result is written again: events have
@@ -106,7 +106,7 @@ class AuditWriter:
         await asyncio.sleep(pause_seconds)
 
     async def _write(self, lines: Sequence[EncodedEvent]) -> None:
-        """Raises KafkaError."""
+        """Write some events. Raises KafkaError."""
         if AUDIT_TOPIC not in self._node.image.topics:
             await self._create_topic()
         index, leader = choose_partition(self._node.image, self._node.id, self._failures)
@@ -143,7 +143,8 @@ class AuditWriter:
 
 
 def choose_partition(image: MetadataImage, node_id: int, attempt: int) -> tuple[int, int]:
-    """A partition and its leader: a partition led by this broker if there is one, otherwise the next with each attempt.
+    """Return a partition and its leader: a partition led by this broker if there is one, otherwise the next with each
+    attempt.
 
     Raises KafkaError.
     """

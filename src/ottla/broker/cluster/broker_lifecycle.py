@@ -1,9 +1,9 @@
 """Lifecycle of a broker in a cluster: registration, metadata, replica fetchers, controlled shutdown (Kafka's
 BrokerLifecycleManager).
 
-Start: register, find the controller, load the first image; logs are opened; then replicas are fetched and clients
-served. Stop: move leaderships away (controlled shutdown), answer clients, and close the session last, so that the
-cluster need not wait for a timeout.
+Startup: register, find the controller, load the first image, open the logs, then fetch replicas and serve clients.
+Shutdown: transfer leadership to other replicas (controlled shutdown), complete pending requests, and close the session
+last, so that the cluster does not wait for a session timeout.
 """
 
 from __future__ import annotations
@@ -161,9 +161,7 @@ class BrokerLifecycle:
             self._node.dynamic_config.apply_image(MetadataImage().with_broker_config(str(self._node.id), own))
 
     async def _wait_for_image(self) -> None:
-        """Wait for the first image; StoreUnusableError if ZooKeeper is silent or this broker too old for the
-        controller.
-        """
+        """Wait for the first image. Raises StoreUnusableError if ZooKeeper is unavailable or this broker too old."""
         while not self.membership.ready.is_set():
             await wait_for_event(self.membership.ready, CHECK_SECONDS)
             if self._poller is not None and self._poller.rejection is not None:
@@ -176,7 +174,7 @@ class BrokerLifecycle:
                 )
 
     def start_replication(self) -> None:
-        """All logs are open: start fetching from leaders and proposing ISR changes."""
+        """Start fetching from leaders and proposing ISR changes. All logs must be open."""
         node, replicas = self._node, self._replicas
         replicas.on_damage = self.report_offline_replicas
         if replicas.damaged_partitions:
@@ -200,21 +198,21 @@ class BrokerLifecycle:
         return self.replica_fetchers.leader_quota if self.replica_fetchers is not None else None
 
     def is_registration_in_doubt(self) -> bool:
-        """Whether other brokers may have taken over the leaderships of this broker."""
+        """Return whether other brokers may have become leaders of this broker's partitions."""
         return self._registration_check is not None and self._registration_check.is_pending()
 
     def _offline_replicas(self) -> list[OfflineReplicas]:
         return offline_replicas(self._replicas, self._node.image)
 
     def report_offline_replicas(self) -> None:
-        """Log directories have failed: report the offline replicas to the controller."""
+        """Report the offline replicas in failed log directories to the controller."""
         if self._poller is not None:
             self._poller.poll_now()
         if self.membership.is_controller:
             self.membership.start_task(self._report_to_itself())
 
     async def _report_to_itself(self) -> None:
-        """Report to itself: the controller polls no other broker. Repeats until it takes effect."""
+        """Report offline replicas to this controller, which polls no other broker. Repeats until it takes effect."""
         while self.controller.was_activated:
             replicas = self._offline_replicas()
             told = frozenset((topic.topic_id, index) for topic in replicas for index in topic.partitions)
@@ -229,7 +227,7 @@ class BrokerLifecycle:
     def restore_replica(self, name: TopicPartition, path: str) -> bool:
         """Copy a replica of a failed log directory from its leader again, into another directory of `log.dirs`.
 
-        False: the replica may still count as in sync, or it is not in a failed directory.
+        Return False if the replica may still be in sync, or is not in a failed directory.
         """
         node, replicas, image = self._node, self._replicas, self._node.image
         state = image.partition(*name)
@@ -246,7 +244,7 @@ class BrokerLifecycle:
         return True
 
     def _is_known_as_offline(self, name: TopicPartition) -> bool:
-        """Whether the controller of the current image knew the replica as offline, outside the ISR."""
+        """Return whether the controller of the current image knew the replica as offline, outside the ISR."""
         topic_id, index = self._node.image.topics[name.topic].topic_id, name.partition
         if self.membership.is_controller:
             return self.controller.liveness.has_offline(self._node.id, topic_id, index)
@@ -254,19 +252,19 @@ class BrokerLifecycle:
         return any(each.topic_id == topic_id and index in each.partitions for each in told)
 
     def _report_after_election(self, image: MetadataImage) -> None:
-        """A new controller polls no other broker: it reports its offline replicas to itself."""
+        """Report offline replicas after this broker is elected controller, which polls no other broker."""
         if self.membership.is_controller and image.controller_epoch != self._reported_controller_epoch:
             self._reported_controller_epoch = image.controller_epoch
             if self._offline_replicas():
                 self.report_offline_replicas()
 
     def _reconsider_elections(self) -> None:
-        """A default that affects leader election may have changed."""
+        """Elect leaders again if a default that affects elections has changed."""
         if self.membership.is_controller:
             self.membership.watches.enqueue("brokers")
 
     async def run_controlled_shutdown(self) -> None:
-        """Controlled shutdown: move leaderships to other brokers before requests are refused."""
+        """Transfer leadership to other brokers before requests are rejected."""
         settings = self._node.settings
         has_heirs = settings.controlled_shutdown_enable and not set(self._node.image.brokers) <= {self._node.id}
         if not self.membership.has_session():
@@ -274,7 +272,7 @@ class BrokerLifecycle:
             if has_heirs:
                 logger.warning("stopping without a controlled shutdown: without ZooKeeper no leader can be elected")
             return
-        await self.membership.resign_before_shutdown()  # also without successors: clients could not reach a closed port
+        await self.membership.resign_before_shutdown()  # even without successors: clients could not reach a closed port
         if not has_heirs:
             return
         for attempt in range(settings.controlled_shutdown_max_retries):
@@ -297,9 +295,7 @@ class BrokerLifecycle:
         logger.warning("Proceeding to do an unclean shutdown as all the controlled shutdown attempts failed")
 
     async def _request_controlled_shutdown(self) -> list[TopicPartition] | None:
-        """The partitions that no other broker can lead; None if there was no controller for longer than an election
-        takes.
-        """
+        """Return the partitions that no other broker can lead, or None if no controller was elected in time."""
         call = tasks.spawn_awaited(
             self.controller_requests.controlled_shutdown(SHUTDOWN_TIMEOUT_MS), "controlled shutdown"
         )
@@ -313,7 +309,7 @@ class BrokerLifecycle:
         return call.result()
 
     async def stop(self) -> None:
-        """Stop fetching: fetched records are in the log."""
+        """Stop fetching, after fetched records have been appended."""
         if self._registration_check is not None:
             self._registration_check.close()
         if self.alter_partition_manager is not None:
@@ -333,7 +329,7 @@ class BrokerLifecycle:
 
 
 async def wait_until_last_broker(node: Node, seconds: float) -> bool:
-    """Wait so long, or until no other broker is registered: all of them are stopping."""
+    """Wait for this time, or until no other broker is registered because all of them are stopping."""
     deadline = asyncio.get_running_loop().time() + seconds
     while set(node.image.brokers) - {node.id}:
         if asyncio.get_running_loop().time() >= deadline:
@@ -343,7 +339,7 @@ async def wait_until_last_broker(node: Node, seconds: float) -> bool:
 
 
 def drop_stopped_followers(replicas: ReplicaSet, old: MetadataImage, new: MetadataImage) -> None:
-    """Followers on brokers that stopped or restarted no longer delay any leader."""
+    """Remove followers on brokers that stopped or restarted, so that they do not delay leaders."""
     if old.brokers is new.brokers:
         return
     gone = [
@@ -355,7 +351,9 @@ def drop_stopped_followers(replicas: ReplicaSet, old: MetadataImage, new: Metada
 
 
 def offline_replicas(replicas: ReplicaSet, image: MetadataImage) -> list[OfflineReplicas]:
-    """The replicas of this broker in failed log directories, with damaged logs, or without disk space for leading."""
+    """Return the replicas of this broker in failed log directories, with damaged logs, or without disk space for
+    leading.
+    """
     found: dict[str, list[int]] = {}
     for name in sorted(replicas.offline_partitions | replicas.damaged_partitions | replicas.disk_full_partitions):
         partition = TopicPartition(*name)
@@ -369,7 +367,9 @@ def offline_replicas(replicas: ReplicaSet, image: MetadataImage) -> list[Offline
 
 
 async def describe_disks(peers: Peers, broker: int) -> BrokerDisks | None:
-    """The disk usage and replica sizes of a broker (DescribeLogDirs); None if it does not answer or refuses."""
+    """Return the disk usage and replica sizes of a broker (DescribeLogDirs); None if it does not respond or rejects the
+    request.
+    """
     try:
         answer = await peers.call(broker, DescribeLogDirsRequest(), DescribeLogDirsResponse, timeout_ms=CALL_TIMEOUT_MS)
     except PeerError as problem:
@@ -398,10 +398,8 @@ async def describe_disks(peers: Peers, broker: int) -> BrokerDisks | None:
 async def request_replica_restores(
     peers: Peers, broker: int, restores: list[ReplicaRebuild]
 ) -> frozenset[TopicPartition]:
-    """Make a broker copy replicas of failed directories again (AlterReplicaLogDirs); returns the refused ones.
-
-    Every version answers both calls; the oldest one refuses with KAFKA_STORAGE_ERROR. The result of a failed call is
-    unknown.
+    """Make a broker copy replicas of failed directories again (AlterReplicaLogDirs); returns the rejected ones. The
+    oldest version rejects with KAFKA_STORAGE_ERROR. The result of a failed call is unknown.
     """
     request = AlterReplicaLogDirsRequest(
         dirs=[
@@ -433,9 +431,8 @@ async def request_replica_restores(
 
 
 def make_store(connect: str, settings: BrokerSettings, clock: Clock) -> ZooKeeperStore:
-    """The metadata store of a cluster, not open yet.
-
-    Raises StoreUnusableError if it cannot be reached as safely as the settings require.
+    """Return the metadata store of a cluster, not open yet. Raises StoreUnusableError if it does not support the
+    security settings.
     """
     try:
         security = broker_security(settings, os.environ)

@@ -1,7 +1,7 @@
 """Channel to the controller: finds it, sends requests, and retries when it has moved (Kafka's
 NodeToControllerChannelManager).
 
-A request is repeated until its deadline while there is no controller, while the known one does not answer, and when it
+A request is repeated until its deadline while there is no controller, while the known one does not respond, and when it
 is no longer the controller. A request may therefore reach controllers twice, as in Kafka. One that must not is
 repeated only while no controller can have received it.
 """
@@ -33,14 +33,14 @@ R = TypeVar("R")
 
 
 class ControllerChannel:
-    """Connections to the controller, one per request in flight: requests of one connection are answered in order."""
+    """Connections to the controller, one per request in flight: a connection handles its requests in order."""
 
     def __init__(self, node_id: int, peers: Peers, location: ClusterMembership) -> None:
         self._node_id = node_id
         self._peers = peers
         self._provider = location
         self._idle: list[BrokerConnection] = []
-        self._idle_controller_id = -1  # the broker that they lead to
+        self._idle_controller_id = -1  # the broker that they are connected to
         self._loop = asyncio.get_running_loop()
 
     async def send(
@@ -55,7 +55,7 @@ class ControllerChannel:
         """Send a request; None if this broker has become the controller and must handle it itself.
 
         `is_not_controller` reports whether a response means NOT_CONTROLLER. Raises KafkaError: NOT_CONTROLLER if no
-        controller was found in time, REQUEST_TIMED_OUT if it did not answer.
+        controller was found in time, REQUEST_TIMED_OUT if it did not respond.
         """
         deadline = self._loop.time() + timeout_ms / 1000
         wait = RETRY_SECONDS
@@ -95,7 +95,7 @@ class ControllerChannel:
                 if not call.done() and self._provider.controller_id != controller:
                     raise PeerError(f"broker {controller} is no longer the controller", is_sent=True)
             answer = call.result()
-        except BaseException:  # also when the caller is cancelled: the next request would get this response
+        except BaseException:  # including cancellation of the caller: the next request would get this response
             call.cancel()
             peer.close()
             raise

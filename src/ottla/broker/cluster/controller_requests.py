@@ -1,7 +1,7 @@
 """Requests of this broker to the controller: topics, producer ids, ISR changes, controlled shutdown.
 
-The controller may be this broker (always on a standalone broker) or another one; callers need not know. In a cluster
-requests are retried while there is no controller; after the timeout they raise KafkaError.
+The controller may be this broker (always on a standalone broker) or another one; this makes no difference for callers.
+In a cluster requests are retried while there is no controller; after the timeout they raise KafkaError.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ControllerRequests:
     # ---- producer ids
 
     async def allocate_producer_ids(self) -> range:
-        """A block of producer ids for this broker."""
+        """Return a block of producer ids for this broker."""
         if (link := self._remote_controller) is not None:
             answer = await link.send(
                 AllocateProducerIdsRequest(broker_id=self._node.id, broker_epoch=self._broker_epoch),
@@ -149,7 +149,7 @@ class ControllerRequests:
     # ---- in-sync replicas
 
     async def alter_partitions(self, proposals: Sequence[AlterPartitionProposal]) -> list[AlterPartitionResult]:
-        """The result of each proposal, in order. Raises KafkaError if all results are unknown."""
+        """Return the result of each proposal, in order. Raises KafkaError if all results are unknown."""
         if (link := self._remote_controller) is not None:
             answer = await link.send(
                 alter_partition_request(proposals, self._node.id, self._broker_epoch),
@@ -168,7 +168,7 @@ class ControllerRequests:
     # ---- shutdown
 
     async def controlled_shutdown(self, timeout_ms: int) -> list[TopicPartition]:
-        """Move the leaderships of this broker away; returns the partitions that no other replica can lead."""
+        """Transfer the leadership of this broker's partitions; returns those that no other replica can lead."""
         if (link := self._remote_controller) is not None:
             answer = await link.send(
                 ControlledShutdownRequest(broker_id=self._node.id, broker_epoch=self._broker_epoch),

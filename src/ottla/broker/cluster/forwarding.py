@@ -1,7 +1,7 @@
 """Forwarding of requests to the controller (KIP-590), on a broker that is not the controller.
 
-The request is sent inside an Envelope with the principal and address of the client; the controller answers as if it had
-received the request itself. Clients may therefore send admin requests to any broker.
+The request is sent inside an Envelope with the principal and address of the client; the controller responds as if it
+had received the request itself. Clients may therefore send admin requests to any broker.
 
 Rules:
 1. Only APIs whose row in the table of APIs is marked as forwarded are accepted inside an Envelope.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 UNREPEATABLE_APIS: Final = frozenset({38})  # CreateDelegationToken: each repetition would create another token
 MUTATING_APIS: Final = frozenset({19, 20, 37})  # CreateTopics, DeleteTopics, CreatePartitions
-TIMEOUT_MS_MIN: Final = 1_000  # minimum for forwarding, also for clients that do not wait
+TIMEOUT_MS_MIN: Final = 1_000  # minimum for forwarding, even for clients that do not wait
 PRINCIPAL_VERSION: Final = 0
 ROW_FIELDS: Final = (  # field names in responses
     *("topics", "responses", "results", "replica_election_results", "partitions", "partition_result", "filter_results"),
@@ -54,8 +54,8 @@ class ForwardingManager:
         self._timeout_ms_max = timeout_ms_max
 
     async def forward(self, request: Any, context: Context, row: ServedApi) -> Any:
-        """The controller's response, still encoded; or the response of the local handler if this broker has become the
-        controller.
+        """Return the controller's response, still encoded; or the response of the local handler if this broker has
+        become the controller.
         """
         if is_long(request):
             envelope = await run_in_worker(context.broker.workers, build_envelope, request, context)
@@ -78,7 +78,7 @@ class ForwardingManager:
         return await call_handler(row.handle, request, context)
 
     def _timeout_ms(self, request: Any) -> int:
-        """The client's timeout, limited by the inter-broker request timeout."""
+        """Return the client's timeout, limited by the inter-broker request timeout."""
         asked: int = getattr(request, "timeout_ms", self._timeout_ms_max)
         return max(TIMEOUT_MS_MIN, min(asked, self._timeout_ms_max))
 
@@ -99,7 +99,7 @@ def forwarded(row: ServedApi) -> Callable[[Any, Context], Coroutine[Any, Any, An
 
 
 async def forward_if_remote(request: Any, context: Context) -> Any | None:
-    """The controller's response to a request whose handler checks something first; None if this broker is the
+    """Return the controller's response to a request whose handler checks something first; None if this broker is the
     controller.
     """
     forwarding = context.broker.forwarding
@@ -114,7 +114,7 @@ def error_response(row: ServedApi, request: Any, refusal: KafkaError, version: i
 
 
 def is_handled_here(context: Context) -> bool:
-    """Whether this broker handles the request itself: standalone, controller, or addressed as the controller."""
+    """Return whether this broker handles the request itself: standalone, controller, or addressed as the controller."""
     cluster = context.broker.membership
     return cluster is None or cluster.is_controller or context.is_forwarded
 
@@ -140,7 +140,7 @@ def build_envelope(request: Any, context: Context) -> EnvelopeRequest:
 
 
 def open_envelope_response(envelope: EnvelopeResponse, context: Context) -> EncodedBody:
-    """The inner response, still encoded; KafkaError if the controller did not process the request."""
+    """Return the inner response, still encoded. Raises KafkaError if the controller did not process the request."""
     if envelope.error_code == Error.UNSUPPORTED_VERSION:  # from brokers of another release
         raise KafkaError(Error.UNSUPPORTED_VERSION)
     if envelope.error_code != Error.NONE or envelope.response_data is None:
@@ -149,12 +149,12 @@ def open_envelope_response(envelope: EnvelopeResponse, context: Context) -> Enco
 
 
 def read_throttle_time(answer: EncodedBody, context: Context) -> int:
-    """The throttle time set by the controller: responses to topic changes begin with it."""
+    """Return the throttle time set by the controller: responses to topic changes begin with it."""
     return int.from_bytes(answer.body[:4], "big") if context.api_key in MUTATING_APIS else 0
 
 
 def decode_if_encoded(answer: Any, context: Context) -> Any:
-    """A result of forward() as a decoded message."""
+    """Return a result of forward() as a decoded message."""
     if not isinstance(answer, EncodedBody):
         return answer
     try:
@@ -164,7 +164,7 @@ def decode_if_encoded(answer: Any, context: Context) -> Any:
 
 
 def is_not_controller(answer: Any) -> bool:
-    """Whether the sender is no longer the controller: one that is deposed meanwhile reports it per row."""
+    """Return whether the sender is no longer the controller: one that is deposed meanwhile reports it per row."""
     if getattr(answer, "error_code", Error.NONE) == Error.NOT_CONTROLLER:
         return True
     for name in ROW_FIELDS:
@@ -181,7 +181,10 @@ def encode_principal(principal: str, *, is_delegated: bool = False) -> bytes:
 
 
 def decode_principal(data: bytes) -> tuple[str, bool]:
-    """Type and name as in "User:alice", and whether it is a delegation token; ProtocolError if malformed."""
+    """Return the principal, as in "User:alice", and whether it logged in with a delegation token.
+
+    Raises ProtocolError.
+    """
     if int.from_bytes(data[:2], "big") != PRINCIPAL_VERSION:
         raise ProtocolError("a principal of an unknown version")
     found = decode_whole(PrincipalData, PRINCIPAL_VERSION, memoryview(data), 2)
@@ -196,7 +199,7 @@ def encode_host(host: str) -> bytes:
 
 
 def decode_host(data: bytes) -> str:
-    """An address as text; ProtocolError if malformed."""
+    """Return an address as text. Raises ProtocolError."""
     if not data:
         return ""
     try:

@@ -3,13 +3,12 @@
 Each poll acknowledges the previous deltas. It is sent when they have taken effect here, or after a short wait. A broken
 connection is the first sign of a failed controller: if its port refuses connections, this broker starts an election.
 
-A broker that got no answer from ZooKeeper for a session may have been replaced without knowing. The controller knows: a
-broker that it no longer counts as alive gives up all leaderships and reports that to clients until it can register
-again. If ZooKeeper is unreachable for all brokers, there is no controller, and all brokers continue.
+A broker without a response from ZooKeeper for a session may have been replaced. If the controller no longer considers
+it alive, it stops leading and reports that to clients until it can register again. If ZooKeeper is unreachable for all
+brokers, there is no controller, and all brokers continue.
 
-A broker that reaches ZooKeeper but not the controller reads the leaders from ZooKeeper. The controller gives up a
-broker that has not polled for a session. If other brokers lead its partitions, it has been given up, and gives up its
-leaderships.
+A broker that reaches ZooKeeper but not the controller reads the leaders from ZooKeeper. The controller replaces a
+broker that has not polled for a session. If other brokers lead its partitions, it has been replaced, and stops leading.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ PAUSE_SECONDS_MAX: Final = 1.0
 NO_SEQUENCE: Final = -1
 
 GIVEN_UP_REASON: Final = "the controller no longer counts this broker as alive, and ZooKeeper cannot be reached"
-CHECKED_PARTITIONS_MAX: Final = 10  # partitions: a broker that is given up loses all of them
+CHECKED_PARTITIONS_MAX: Final = 10  # partitions: a replaced broker has lost all of them
 FIND_CONTROLLER_AFTER_MS: Final = 4000  # a controller waits two seconds for unknown brokers
 
 
@@ -89,7 +88,7 @@ class MetadataPoller:
             self._task = None
 
     def poll_now(self) -> None:
-        """Poll again at once: there is something to report (a log directory has failed)."""
+        """Poll again at once, to report a failed log directory."""
         self._poll_now.set()
 
     async def _run(self) -> None:
@@ -141,7 +140,7 @@ class MetadataPoller:
             peer.close()
 
     async def _locate(self, elected: int) -> None:
-        """Find the controller's endpoint: the image may lack it, or contain an old address."""
+        """Return the controller's endpoint, which may be missing or outdated in the image."""
         image = self._images.image
         try:
             broker = await self._membership.locate(elected)
@@ -155,7 +154,7 @@ class MetadataPoller:
             self._images.publish(image.with_brokers({**image.brokers, elected: broker}))
 
     async def _poll_once(self, peer: BrokerConnection) -> ClusterPollResponse | None:
-        """One poll; None if the poll must be repeated or the controller changed."""
+        """Poll once. Returns None if the poll must be repeated or the controller changed."""
         request = self._request(WAIT_MS)
         self._reported_in_flight = request.offline
         call = tasks.spawn_awaited(
@@ -227,7 +226,7 @@ class MetadataPoller:
         return True
 
     async def _on_rejected(self, why: str | None) -> None:
-        """The controller rejects this broker as too old, until it is restarted with another version."""
+        """Handle a rejection: this broker is too old for the controller, until it is restarted with another version."""
         if self.rejection is None:
             self.rejection = why or "the controller does not support the version of this broker"
             logger.error("the controller rejects this broker: %s", self.rejection)
@@ -246,7 +245,7 @@ class MetadataPoller:
                 await self._give_up_leaderships(GIVEN_UP_REASON)
 
     async def _is_given_up(self) -> bool:
-        """Whether this broker was silent for too long, and ZooKeeper confirms that it was given up."""
+        """Return whether this broker has not polled for too long, and ZooKeeper confirms that it was replaced."""
         membership = self._membership
         silent_ms = 1000 * (asyncio.get_running_loop().time() - self._last_response_time)
         if not membership.has_session() or silent_ms < session_timeout_ms(membership.store.session_timeout_ms):
@@ -283,7 +282,7 @@ class MetadataPoller:
 
 
 async def was_replaced(store: SessionStore, image: MetadataImage, broker: int) -> bool:
-    """Whether other brokers lead the partitions of this broker; checks a few of them."""
+    """Return whether other brokers lead the partitions of this broker; checks a few of them."""
     led = (
         (tree.partition_state_path(topic.name, index), partition.leader_epoch)
         for topic in image.topics.values()
@@ -300,7 +299,7 @@ async def was_replaced(store: SessionStore, image: MetadataImage, broker: int) -
 
 
 def apply_offloaded(before: MetadataImage, place: Place, answer: ClusterPollResponse) -> tuple[MetadataImage, Place]:
-    """In a worker thread, for large responses: apply the delta and compute the differences, and free unused objects."""
+    """Apply a large delta in a worker thread, compute the differences, and free unused objects."""
     image, place = apply_deltas(before, place, answer.controller_epoch, answer.deltas)
     free_rows(answer)
     new = image.as_successor_of(before)

@@ -1,7 +1,7 @@
 """Connections to the other brokers of the cluster.
 
 The image has their addresses, under the inter-broker listener. Short requests share one connection per broker. Long
-requests (fetches, polls) use their own connections, because a broker answers the requests of a connection in order.
+requests (fetches, polls) use their own connections, because a broker handles the requests of a connection in order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Peers:
         images.add_listener(self._on_image)
 
     def address(self, broker_id: int) -> tuple[str, int]:
-        """Host and port for other brokers; PeerError if the broker is not alive in the image."""
+        """Return host and port of a broker. Raises PeerError if the broker is not alive in the image."""
         broker = self._images.image.brokers.get(broker_id)
         end = inter_broker_endpoint(broker, self._settings) if broker is not None else None
         if end is None:
@@ -73,7 +73,7 @@ class Peers:
         return await peer.call(request, response, version, timeout_ms)
 
     def open(self, broker_id: int, purpose: str) -> BrokerConnection:
-        """A connection of its own, which the caller closes. It follows the broker to a new address."""
+        """Return a separate connection, which the caller closes. It follows the broker to a new address."""
         self._dedicated = {peer for peer in self._dedicated if not peer.is_closed}
         peer = self._make(broker_id, purpose)
         self._dedicated.add(peer)
@@ -125,7 +125,7 @@ class InterBrokerCalls:
         self._open: dict[tuple[int, str], BrokerConnection] = {}
 
     async def call(self, broker: int, purpose: str, request: Any, response: type[Any]) -> Any:
-        """Raises PeerError."""
+        """Send a request over the connection for its purpose. Raises PeerError."""
         if self._peers is None:
             raise PeerError(f"broker {broker} is not known")
         peer = self._open.get((broker, purpose))
@@ -139,7 +139,10 @@ class InterBrokerCalls:
 
 
 async def probe(host: str, port: int) -> bool:
-    """Whether an address may accept connections. A timeout or an unreachable network is no proof of a closed port."""
+    """Return whether an address may accept connections.
+
+    A timeout or an unreachable network does not prove that the port is closed.
+    """
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_SECONDS):
             sock = await connect_socket(host, port)
@@ -152,7 +155,7 @@ async def probe(host: str, port: int) -> bool:
 
 
 def inter_broker_endpoint(broker: BrokerImage, settings: BrokerSettings) -> Endpoint | None:
-    """The configured inter-broker listener; without a name, the first of the inter-broker protocol."""
+    """Return the configured inter-broker listener; without a name, the first of the inter-broker protocol."""
     name = settings.inter_broker_listener_name
     if name is not None:
         return broker.endpoints.get(name.upper())

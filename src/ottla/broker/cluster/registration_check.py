@@ -3,12 +3,12 @@
 A process that is stopped for longer than its session (SIGSTOP, a sleeping machine) has been replaced when it continues,
 and does not know it yet. Followers do not acknowledge its appends. But its state of groups and transactions is old, and
 a producer that is fenced because of old state would fail. After a long pause of the local clock, coordinators therefore
-answer COORDINATOR_LOAD_IN_PROGRESS until the store confirms that the registration in the image is the current one:
+return COORDINATOR_LOAD_IN_PROGRESS until the store confirms that the registration in the image is the current one:
 either it never ended, or the image is newer than the next registration.
 
-The same applies to a broker that got no answer from the store for half a session, if no replica fetches the partitions
+The same applies to a broker without a response from the store for half a session, if no replica fetches the partitions
 of its coordinators any more: other leaders may be elected soon. Half a session, because the store counts from the last
-request that it received, which may be seconds before the last answer. While the store is unreachable for all brokers,
+request that it received, which may be seconds before its last response. While the store is unreachable for all brokers,
 followers continue to fetch.
 """
 
@@ -64,7 +64,10 @@ class RegistrationCheck:
         self._check()
 
     def is_pending(self) -> bool:
-        """Called for every request: after a long pause requests are read before timers run."""
+        """Return whether a check is pending.
+
+        Called for every request: after a long pause requests are read before timers run.
+        """
         silent_ms = self._node.clock.monotonic_ms() - self._last_check_ms
         if self._task is None and silent_ms > self._silence_ms_max:
             self._begin(f"was paused for {silent_ms} ms")
@@ -82,10 +85,9 @@ class RegistrationCheck:
         self._task = tasks.spawn_restarting(self._wait_for_confirmation, "the registration check")
 
     async def _wait_for_confirmation(self) -> None:
-        """If the store is unreachable for a whole session, no other leader can be elected through it either.
-
-        The session restarts while this broker is isolated, and while the store reports that the registration is gone or
-        replaced: such a broker must wait for a new image.
+        """Wait until the store confirms the registration, or has been unreachable for a session: then no other leader
+        can be elected through it either. The session restarts while this broker is isolated, and while the registration
+        is missing or replaced: such a broker must wait for a new image.
         """
         clock = self._node.clock
         deadline_ms = clock.monotonic_ms() + self._session_ms
@@ -110,7 +112,7 @@ class RegistrationCheck:
         return any(is_without_fetching_followers(partition, since_ms) for partition in coordinated)
 
     async def _is_registration_current(self) -> bool | None:
-        """Whether the store has the registration of the image; None: no answer."""
+        """Return whether the store has the registration of the image, or None without a response."""
         try:
             registered = await self._membership.locate(self._node.id)
         except StoreError:
@@ -129,7 +131,7 @@ class RegistrationCheck:
 
 
 def is_without_fetching_followers(partition: Partition, since_ms: int) -> bool:
-    """Whether this broker leads the partition with in-sync followers, none of which has fetched lately."""
+    """Return whether this broker leads the partition with in-sync followers, none of which has fetched lately."""
     followers = [follower for follower in partition.followers if follower.broker_id in partition.isr]
     return (
         partition.is_leader

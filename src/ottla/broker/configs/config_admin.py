@@ -66,14 +66,14 @@ KNOWN_TYPES = frozenset(
 
 
 def logger_levels() -> dict[str, str]:
-    """The effective level of each logger. "root" stands for all loggers of the broker, a package for all loggers below
+    """Return the effective level of each logger. "root" means all loggers of the broker, a package all loggers below
     it.
     """
     return {name: _level_name(logger.getEffectiveLevel()) for name, logger in sorted(_loggers().items())}
 
 
 def check_logger(name: str, level: str | None) -> None:
-    """Raises KafkaError unless the logger exists and accepts the level (None: the level of its parent)."""
+    """Check that the logger exists and accepts the level (None: the level of its parent). Raises KafkaError."""
     if name not in _loggers():
         raise KafkaError(Error.INVALID_CONFIG, f"Logger {name} does not exist!")
     if level is None:
@@ -93,7 +93,10 @@ def set_log_level(name: str, level: str | None) -> None:
 
 
 def _loggers() -> dict[str, logging.Logger]:
-    """The loggers of this broker; getLogger() also creates those of packages."""
+    """Return this broker's loggers by name.
+
+    `loggerDict` also contains placeholders for packages; getLogger() creates them.
+    """
     names = [name for name in logging.Logger.manager.loggerDict if name.startswith(f"{LOGGER_PACKAGE}.")]
     return {ROOT_LOGGER: logging.getLogger(LOGGER_PACKAGE), **{name: logging.getLogger(name) for name in names}}
 
@@ -152,7 +155,7 @@ async def alter_configs(
 
 
 def warn_about_unknown_settings(change: ConfigResourceChange) -> None:
-    """Warn about unknown settings: a typing error must not look like a success."""
+    """Warn about unknown settings, so that typing errors are noticed."""
     if change.resource_type != ConfigResourceType.BROKER:
         return
     unknown = [
@@ -165,7 +168,7 @@ def warn_about_unknown_settings(change: ConfigResourceChange) -> None:
 
 
 async def check_security_change(change: ConfigResourceChange, context: Context) -> None:
-    """Try certificates and logins of this broker before they change. Raises KafkaError."""
+    """Validate changed certificates and logins of this broker. Raises KafkaError."""
     broker = context.broker
     is_ours = change.resource_type == ConfigResourceType.BROKER and change.resource_name == str(broker.node_id)
     if broker.security_changes is None or not is_ours:
@@ -181,7 +184,7 @@ async def check_security_change(change: ConfigResourceChange, context: Context) 
 async def apply_changes(
     changes: Changes, responses: list[AlterConfigsResourceResponse], request: Request, context: Context
 ) -> None:
-    """Apply the changes: this broker is the controller."""
+    """Apply the changes, as the controller."""
     settings = context.broker.settings
     wanted = list(changes.values())
     try:
@@ -199,7 +202,7 @@ async def apply_changes(
 async def forward_changes(
     changes: Changes, responses: list[AlterConfigsResourceResponse], request: Request, context: Context
 ) -> None:
-    """Forward the changes to the controller; refuse here what only this broker can check."""
+    """Forward the changes to the controller, after the checks that only this broker can make."""
     image, settings, wanted = context.broker.image, context.broker.settings, list(changes.values())
     checked = (await asyncio.to_thread(decide_config_changes, image, wanted, settings)).reply
     left = []
@@ -234,7 +237,7 @@ def error_rows(request: Request, error: Error, message: str | None) -> list[Alte
 
 
 def validate_change(item: RequestedResource, context: Context) -> ConfigResourceChange:
-    """The validated change, without looking at the metadata. The checks are in Kafka's order."""
+    """Return the change, validated without the metadata, in Kafka's order. Raises KafkaError."""
     check_authorization(item, context)
     names = [name for _, name, _ in item.settings]
     if len(set(names)) < len(names):
@@ -270,8 +273,8 @@ def check_authorization(item: RequestedResource, context: Context) -> None:
 
 
 def check_resource(item: RequestedResource, node_id: int | None) -> None:
-    """A request changes the receiving broker or all brokers; loggers need IncrementalAlterConfigs. Maintenance settings
-    are accepted for any broker.
+    """Check the resource: a request changes the receiving broker or all brokers; loggers need IncrementalAlterConfigs.
+    Maintenance settings are accepted for any broker.
 
     node_id None: the forwarding broker has checked the ids and changes its loggers itself.
     """
@@ -293,7 +296,7 @@ def check_resource(item: RequestedResource, node_id: int | None) -> None:
 
 
 def is_maintenance_setting(item: RequestedResource) -> bool:
-    """Settings that every broker accepts for every other broker, which may be stopped for maintenance."""
+    """Return whether every broker accepts the setting for any other broker, which may be stopped for maintenance."""
     return not item.replaces_all and {name for _, name, _ in item.settings} == {MAINTENANCE_UNTIL_KEY}
 
 

@@ -43,7 +43,7 @@ class Source(IntEnum):
 
 
 class EntrySelection(NamedTuple):
-    """What a request selects of a resource."""
+    """The entries of a resource that a request selects."""
 
     names: frozenset[str] = frozenset()  # empty: all
     synonyms: bool = False
@@ -54,14 +54,14 @@ class EntrySelection(NamedTuple):
 
 
 def broker_entries(settings: BrokerSettings, wanted: EntrySelection) -> list[DescribeConfigsResourceResult]:
-    """All public keys of a broker and all explicit settings."""
+    """Return all public keys of a broker and all explicit settings."""
     shown = [name for name, key in settings.keys.items() if not key.is_internal or name in settings.texts]
     strange = [name for name in settings.texts if name not in settings.keys]
     return [_broker_entry(settings, name, wanted) for name in (*shown, *strange) if wanted.includes(name)]
 
 
 def cluster_default_entries(settings: BrokerSettings, wanted: EntrySelection) -> list[DescribeConfigsResourceResult]:
-    """The dynamic defaults of all brokers."""
+    """Return the dynamic defaults of all brokers."""
     only_default = BrokerSettings(cluster_default=settings.cluster_default)
     names = [name for name in settings.cluster_default if wanted.includes(name)]
     return [_cluster_default_entry(only_default, name, wanted) for name in names]
@@ -70,7 +70,7 @@ def cluster_default_entries(settings: BrokerSettings, wanted: EntrySelection) ->
 def topic_entries(
     settings: BrokerSettings, overrides: Mapping[str, str], wanted: EntrySelection
 ) -> list[DescribeConfigsResourceResult]:
-    """All public keys of a topic and all explicit settings."""
+    """Return all public keys of a topic and all explicit settings."""
     shown = (name for name, key in TopicKeys.keys.items() if not key.is_internal or name in overrides)
     return [_topic_entry(settings, overrides, name, wanted) for name in shown if wanted.includes(name)]
 
@@ -78,12 +78,12 @@ def topic_entries(
 def group_entries(
     settings: BrokerSettings, overrides: Mapping[str, str], wanted: EntrySelection
 ) -> list[DescribeConfigsResourceResult]:
-    """All keys of a group; the broker's "group." settings are the defaults."""
+    """Return all keys of a group; the broker's "group." settings are the defaults."""
     return [_group_entry(settings, overrides, name, wanted) for name in GroupResourceKeys.keys if wanted.includes(name)]
 
 
 def client_metrics_entries(overrides: Mapping[str, str], wanted: EntrySelection) -> list[DescribeConfigsResourceResult]:
-    """All keys of a client metrics subscription."""
+    """Return all keys of a client metrics subscription."""
     entries = []
     for name, key in ClientMetricsKeys.keys.items():
         if wanted.includes(name):
@@ -94,7 +94,7 @@ def client_metrics_entries(overrides: Mapping[str, str], wanted: EntrySelection)
 
 
 def logger_entries(levels: Mapping[str, str], wanted: EntrySelection) -> list[DescribeConfigsResourceResult]:
-    """All loggers with their levels."""
+    """Return all loggers with their levels."""
     source = Source.DYNAMIC_BROKER_LOGGER
     return [
         DescribeConfigsResourceResult(name=name, value=level, config_source=source, documentation="")
@@ -177,7 +177,7 @@ def _entry(
 def _unknown_entry(
     name: str, synonyms: list[DescribeConfigsSynonym], wanted: EntrySelection
 ) -> DescribeConfigsResourceResult:
-    """The value of an unknown key may be a secret and is not shown."""
+    """Return the entry of an unknown key without its value, which may be a secret."""
     return DescribeConfigsResourceResult(
         name=name,
         value=None,
@@ -190,7 +190,7 @@ def _unknown_entry(
 
 
 def _synonyms(settings: BrokerSettings, name: str) -> list[DescribeConfigsSynonym]:
-    """All values for a key and the coarser keys of its chain; the effective one comes first."""
+    """Return all values for a key and the coarser keys of its chain; the effective one comes first."""
     found = list(_all_synonyms(settings, BROKER_CHAINS.get(name, (name,))))
     first = next((index for index, item in enumerate(found) if item.name == name), len(found))
     return found[first:]

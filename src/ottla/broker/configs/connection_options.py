@@ -15,10 +15,9 @@ PACED_SEND_BUFFER_BYTES: Final = 307_200
 
 
 def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
-    """Kafka's limits. Three costly defaults apply only if they are set explicitly.
-
-    Socket buffers of 100 KiB turn off the kernel's tuning, which is a third faster except when sending with paced
-    packets. With a backlog of 50, the 51st of many simultaneous clients waits for a second.
+    """Return Kafka's limits. Three costly defaults apply only if they are set explicitly. Socket buffers of 100 KiB
+    disable the kernel's tuning, which is a third faster except for paced packets. With a backlog of 50, the 51st of
+    many simultaneous clients waits for a second.
     """
     explicit = settings.explicit
     has_send_buffer = "socket.send.buffer.bytes" in explicit
@@ -39,7 +38,7 @@ def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
 
 
 def link_options(settings: BrokerSettings) -> SocketOptions:
-    """Socket options for clients and other brokers."""
+    """Return the socket options for clients and other brokers."""
     return SocketOptions(
         congestion_control=settings.ottla_socket_congestion_control,
         local_congestion_control=local_congestion_control(),

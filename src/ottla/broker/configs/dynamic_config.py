@@ -1,4 +1,4 @@
-"""Dynamic settings of a broker (Kafka's DynamicBrokerConfig): the settings in force, and the encryption of stored
+"""Dynamic settings of a broker (Kafka's DynamicBrokerConfig): the current settings, and the encryption of stored
 passwords.
 
 Rules for passwords among the dynamic settings:
@@ -73,14 +73,14 @@ class DynamicConfig:
         return True
 
     def with_image(self, image: MetadataImage) -> BrokerSettings:
-        """The broker's settings with the changes of an image."""
+        """Return the broker's settings with the changes of an image."""
         changes = image.broker_configs
         return self.broker.with_dynamic(
             changes.get("", {}), self._without_disallowed(changes.get(str(self.broker.node_id), {}))
         )
 
     def _without_disallowed(self, own: Mapping[str, str]) -> Mapping[str, str]:
-        """Without the settings that the settings file does not allow."""
+        """Return the settings without those that the settings file does not allow."""
         if own is not self._applied:
             plain = self.broker.decoded(own)
             problems = {name: dynamic_config_problem(self.broker, name, text) for name, text in plain.items()}
@@ -99,7 +99,7 @@ class DynamicConfig:
 
 
 async def encode_passwords(change: ConfigResourceChange, context: Context) -> ConfigResourceChange:
-    """The change as it may be stored. Raises KafkaError."""
+    """Return the change as it may be stored. Raises KafkaError."""
     settings = context.broker.settings
     names = [each.name for each in change.operations if each.type is OperationType.SET and is_password(each.name)]
     if change.resource_type != ConfigResourceType.BROKER or not names or context.is_forwarded:
@@ -135,7 +135,7 @@ def encode_once(text: str, settings: BrokerSettings) -> str:
 
 
 def replace_values(change: ConfigResourceChange, resource: Any) -> Any:
-    """The resource of a request with the values of this change, for forwarding."""
+    """Return the resource of a request with the values of this change, for forwarding."""
     values = {each.name: each.value for each in change.operations}
     passed = copy.copy(resource)
     passed.configs = [copy.copy(config) for config in resource.configs]
@@ -146,7 +146,7 @@ def replace_values(change: ConfigResourceChange, resource: Any) -> Any:
 
 
 def outdated_passwords(settings: BrokerSettings, stored: Mapping[str, str]) -> dict[str, str]:
-    """Passwords of this broker that are not encrypted with its secret, in plain text."""
+    """Return, in plain text, the passwords of this broker that are not encrypted with its secret."""
     secret = settings.password_encoder_secret
     if secret is None:
         return {}
@@ -227,5 +227,5 @@ class StoredPasswordEncoder:
 
 
 def merge_unchanged(now: Mapping[str, str], stored: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """The current settings with the new values; settings that changed meanwhile are kept."""
+    """Return the current settings with the new values; settings that changed meanwhile are kept."""
     return {name: new[name] if name in new and text == stored[name] else text for name, text in now.items()}

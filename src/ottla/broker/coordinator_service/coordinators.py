@@ -1,7 +1,8 @@
 """Group coordinator and transaction coordinator of this broker: runtimes, internal topics and pending requests.
 
 Groups and transactions belong to partitions of internal topics; the leader of such a partition is their coordinator.
-After every image that changes an internal topic, shards of new leaderships are loaded and shards of lost ones unloaded.
+After every image that changes an internal topic, shards of newly led partitions are loaded and shards of other
+partitions unloaded.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ async def run_decision(runtime: CoordinatorRuntime[M], key: str, decide: Callabl
 def start_decision(
     runtime: CoordinatorRuntime[M], key: str, decide: Callable[[M, Any, int], Decision]
 ) -> asyncio.Future[Any]:
-    """Like run_decision(); the decision is made and appended when this returns."""
+    """Start run_decision(); the decision is made and appended when this returns."""
     shard = runtime.shard(key)
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -166,7 +167,7 @@ class Coordinators:
             runtime.set_partition_count(len(topic.partitions) if topic is not None else 0)
 
     def on_recovered(self, name: TopicPartition) -> None:
-        """A partition has recovered. Before the first load_led_shards() all partitions are still to be loaded."""
+        """Load the shard of a recovered partition. Before the first load_led_shards() no shard is loaded."""
         for runtime in (self.groups, self.transactions):
             if name.topic == runtime.topic and runtime.partition_count:
                 runtime.maybe_load(name.partition)
@@ -184,7 +185,7 @@ class Coordinators:
             self._schedule_loading()
 
     def _schedule_loading(self) -> None:
-        """The publisher assigns roles in slices: check at once, and again when all are assigned."""
+        """Check shards at once, and again after the publisher has assigned all roles in slices."""
         self.load_led_shards()
         if self._following is None:
             self._following = tasks.spawn_restarting(self._load_after_roles, "following the leaders of internal topics")
@@ -205,7 +206,7 @@ class Coordinators:
         return topic
 
     def catalog(self, sees: Callable[[str], bool] | None = None) -> TopicCatalog:
-        """The topics of the current image; `sees` filters the topics that the client may describe."""
+        """Return the topics of the current image; `sees` filters the topics that the client may describe."""
         return TopicCatalog(self._node.image, self._image_count, self._new_topics_count, sees)
 
     # ---- requests
@@ -248,7 +249,7 @@ class Coordinators:
         return self._apply_settings(machine)
 
     def metadata_bytes(self) -> int:
-        """Memory for metadata of all group members on this broker."""
+        """Return the memory for metadata of all group members on this broker."""
         return sum(machine.memory.used for machine in self.groups.machines())
 
     def _on_metadata_full(self, group_id: str) -> None:
@@ -299,7 +300,7 @@ def group_settings(settings: BrokerSettings) -> GroupSettings:
 
 
 def group_times(image: MetadataImage, settings: BrokerSettings) -> dict[str, ConsumerGroupTimes]:
-    """Settings of groups, combined with the broker's defaults."""
+    """Return the settings of groups, combined with the broker's defaults."""
     names = [f"consumer.{field.replace('_', '.')}" for field in ConsumerGroupTimes._fields]
     inherited = {name: inherited_by_groups(name, settings) for name in names}
     times = {}
@@ -320,7 +321,7 @@ def transaction_settings(settings: BrokerSettings) -> TransactionSettings:
 
 
 def with_write_error(response: Any, error: Error) -> Any:
-    """The same response with the error that its records could not be written."""
+    """Return the response with the error of a failed write."""
     told = WRITE_ERRORS.get(error, error)
     if isinstance(response, Error):
         return told

@@ -40,7 +40,7 @@ CHECKED_CHARACTERS_MAX: Final = 4 << 20
 COMPILED_MAX: Final = 8  # checked patterns that will soon be matched
 CONCURRENT_MATCHES_MAX: Final = 2  # patterns with states of up to 8 MB each
 CACHED_BYTES_MAX: Final = 8 << 20  # bytes of cached matches
-MATCHED_NAMES: Final = 2_000  # a few milliseconds of a thread
+MATCHED_NAMES: Final = 2_000  # names matched per worker job: a few milliseconds
 NAME_LOG_FACTOR_MAX: Final = 2  # maximum length of the name log, relative to the number of topics
 
 CHUNK_NAMES: Final = 1_000  # topics and patterns that are written at a time: a few milliseconds
@@ -73,7 +73,7 @@ class TopicPatterns:
     # ---- validation
 
     def is_checked(self, pattern: str) -> bool:
-        """Small patterns are checked at once: that is faster than using a thread."""
+        """Return whether the pattern is checked. Small patterns are checked at once, which is faster than a thread."""
         if pattern not in self._problems and len(pattern) <= SMALL_PATTERN_LIMITS.length:
             compiled = _compiled(pattern, SMALL_PATTERN_LIMITS)
             if isinstance(compiled, AsciiPattern):
@@ -87,7 +87,7 @@ class TopicPatterns:
                 self._cache_check(pattern, await run_in_worker(self._workers, _compiled, pattern))
 
     def problem_of(self, pattern: str) -> str | None:
-        """Why a pattern is refused, in Kafka's words."""
+        """Return Kafka's message for an invalid pattern, or None."""
         if pattern not in self._problems:  # evicted meanwhile
             self._cache_check(pattern, _compiled(pattern))
         return self._problems[pattern]
@@ -105,7 +105,7 @@ class TopicPatterns:
     # ---- matching
 
     async def match_topics(self, pattern: str, topics: Mapping[str, object]) -> frozenset[str]:
-        """The topics whose whole name matches. `topics` belongs to one image and never changes."""
+        """Return the topics whose whole name matches. `topics` belongs to one image and never changes."""
         async with self._slots:
             await self._append_new_names(topics)
             log, found = self._name_log, self._matches.get(pattern, _Matches((), 0))
@@ -165,7 +165,7 @@ class TopicPatterns:
 
 
 def _compiled(pattern: str, limits: SizeLimits = CLIENT) -> AsciiPattern | str:
-    """The compiled pattern, or why it is invalid."""
+    """Return the compiled pattern, or the reason why it is invalid."""
     try:
         return AsciiPattern(pattern, limits)
     except PatternError as problem:
@@ -279,7 +279,7 @@ class RegexResolver:
             runtime.execute(shard, shard.machine.consumer.regexes.on_found(resolution, found))
 
     def validate(self, pattern: str) -> None:
-        """Raises INVALID_REGULAR_EXPRESSION."""
+        """Check the pattern. Raises KafkaError(INVALID_REGULAR_EXPRESSION)."""
         problem = self._patterns.problem_of(pattern)
         if problem is not None:
             sentence = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {problem}."

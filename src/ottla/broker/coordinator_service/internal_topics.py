@@ -41,7 +41,7 @@ class InternalTopicCreator:
         self._log_limiter = LogLimiter(WARNING_INTERVAL_SECONDS)
 
     async def ensure(self, wanted: NewTopic) -> None:
-        """Returns when the topic exists and, usually, its partitions have their roles here."""
+        """Create the topic if it is missing. On return it exists and, usually, its partitions have their roles here."""
         async with self._creating:
             if wanted.name not in self._node.image.topics:
                 await self._create_topic(wanted)
@@ -66,8 +66,8 @@ class InternalTopicCreator:
         return audit_topic(self._node.settings, self._replicas_max())
 
     def _replicas_max(self) -> int | None:
-        """A standalone broker is a whole cluster. In a cluster, too few brokers are temporary, and a topic created then
-        would keep too few replicas.
+        """Return the maximum replication factor, or None. A standalone broker is a whole cluster. In a cluster, too few
+        brokers are temporary, and a topic created then would keep too few replicas.
         """
         return 1 if self._is_standalone else None
 
@@ -96,7 +96,7 @@ def transactions_topic(settings: BrokerSettings, replicas_max: int | None = None
 
 
 def audit_topic(settings: BrokerSettings, replicas_max: int | None = None) -> NewTopic:
-    """Kept for a time and never compacted."""
+    """Return the audit topic, with retention by time and without compaction."""
     return NewTopic(
         AUDIT_TOPIC,
         partition_count=settings.ottla_audit_topic_num_partitions,

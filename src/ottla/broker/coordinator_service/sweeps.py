@@ -77,7 +77,9 @@ class Sweeps:
         return True
 
     def is_sweeping(self, shard: CoordinatorContext[Any]) -> bool:
-        """Whether a sweep uses this shard. Its pending records are written before other decisions read its state."""
+        """Return whether a sweep uses this shard. Then its pending records are written before other decisions read its
+        state.
+        """
         return self._runtime.loaded_at(shard.partition.name.partition) is shard and shard.is_current_leader
 
     def close(self) -> None:
@@ -104,8 +106,8 @@ class DeletedTopicOffsets:
     1. As in Kafka the removal happens after the deletion; such an offset may be returned for a moment. New commits are
        impossible: the topic must exist.
     2. If a topic of the same name is created meanwhile, the remaining offsets become void before the new topic is
-       visible: a `topic_tombstone` record in each partition of the log says so. Void offsets are never returned, by any
-       leader, and are removed as before. Commits for the new topic follow that record.
+       visible: a `topic_tombstone` record in each partition of the log records this. Void offsets are never returned,
+       by any leader, and are removed as before. Commits for the new topic follow that record.
     3. If leadership moves meanwhile, the next coordinator removes the rest. Every broker has seen the deletion, and a
        broker that loads a partition removes its offsets of such topics and its void offsets.
     4. Offsets committed before this broker took over a partition may belong to a new topic of that name. Therefore only
@@ -123,7 +125,10 @@ class DeletedTopicOffsets:
     def on_topics_changed(
         self, changed: Iterable[str], old: Mapping[str, TopicImage], new: Mapping[str, TopicImage]
     ) -> None:
-        """Must be called before new shards are taken over, so that `count` gives the order."""
+        """Record deleted and created topics.
+
+        Must be called before new shards are loaded, so that `count` gives the order.
+        """
         deleted = set()
         for name in changed:
             if name in old and (name not in new or new[name].topic_id != old[name].topic_id):
@@ -140,7 +145,7 @@ class DeletedTopicOffsets:
             self._on_recreated({name for name in changed if name in new and name in self._deleted})
 
     def _on_recreated(self, names: set[str]) -> None:
-        """Topics with these names exist again."""
+        """Handle topics that were created again."""
         if not names:
             return
         self.count += 1
@@ -158,7 +163,7 @@ class DeletedTopicOffsets:
             tasks.notify_safely(self._void_offsets, shard, found)
 
     def on_shard_loading(self, shard: CoordinatorContext[GroupCoordinator]) -> None:
-        """The log of this shard may contain offsets that no coordinator has removed yet."""
+        """Prepare the removal of offsets that no previous coordinator has removed."""
         if self._deleted or shard.machine.offsets.deleted_topics:
             self._begin(shard, set(self._deleted))
         late = {name for name, count in self._recreated.items() if count > shard.machine.topic_change_count}

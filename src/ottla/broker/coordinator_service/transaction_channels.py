@@ -105,7 +105,7 @@ class TxnMarkerChannels:
     def __init__(self, call: SendRequest) -> None:
         self._call = call
         self._calls: CallBatcher[MarkerCall] = CallBatcher(self._send_batch, answer_markers)
-        self._silent: set[int] = set()  # brokers that did not answer last: logged once
+        self._silent: set[int] = set()  # brokers that did not respond last: logged once
 
     def send(
         self,
@@ -154,7 +154,7 @@ def to_writable_marker(call: MarkerCall) -> WritableTxnMarker:
 
 
 def marker_errors(response: WriteTxnMarkersResponse, place: int, call: MarkerCall) -> Errors:
-    """The errors in the order of the request; partitions without a result are sent again."""
+    """Return the errors in the order of the request; partitions without a result are sent again."""
     if place >= len(response.markers) or response.markers[place].producer_id != call.order.producer_id:
         return {}
     return {

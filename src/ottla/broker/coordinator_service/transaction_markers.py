@@ -3,7 +3,7 @@
 Markers for partitions led by this broker are appended here, others are sent to their leaders (WriteTxnMarkers). A
 marker that cannot be written (no leader, leader moved, disk full) is retried with the current leader; markers of
 deleted topics are skipped. When the last one is replicated, the coordinator completes the transaction. A deposed
-coordinator stops: its successor sends all markers again with a newer coordinator epoch, and partitions refuse those of
+coordinator stops: its successor sends all markers again with a newer coordinator epoch, and partitions reject those of
 the old one.
 """
 
@@ -55,7 +55,7 @@ class MarkerChannel(Protocol):
         places: list[PartitionName],
         answered: Callable[[PartitionName, Error], None],
     ) -> None:
-        """Calls `answered` for every partition, sooner or later."""
+        """Send markers; eventually calls `answered` for every partition."""
 
 
 class TxnMarkerWriter:
@@ -92,10 +92,10 @@ class TxnMarkerWriter:
             _MarkerOrder(self, shard, order).start()
 
     def write(self, order: TransactionMarkers, topic: str, index: int, epoch: int, answered: OnResult) -> None:
-        """Append one marker to a partition of this broker; calls `answered` when it is replicated or refused.
+        """Append one marker to a partition of this broker; calls `answered` when it is replicated or rejected.
 
-        INVALID_PRODUCER_EPOCH: the transaction was already ended by hand. TRANSACTION_COORDINATOR_FENCED: a newer
-        coordinator has written markers here.
+        INVALID_PRODUCER_EPOCH: an administrator has already ended the transaction. TRANSACTION_COORDINATOR_FENCED: a
+        newer coordinator has written markers here.
         """
         partition = self._replicas.get(topic, index)
         if partition is None or not partition.is_leader:
@@ -147,7 +147,7 @@ class TxnMarkerWriter:
     def complete_transaction(
         self, shard: CoordinatorContext[TransactionCoordinator], order: TransactionMarkers
     ) -> None:
-        """All markers are written. Retried until the completion is written: no other component would do it."""
+        """Complete the transaction after all markers are written. Retries until the completion is written."""
         if not shard.is_current_leader:
             return
         now_ms = self._transactions.now_ms()
@@ -235,8 +235,8 @@ class _MarkerOrder:
 
 
 def marker_error(known: ProducerStateEntry | None, order: TransactionMarkers, coordinator_epoch: int) -> Error:
-    """Why a marker must not be written: the partition knows a newer coordinator, or a newer producer whose transaction
-    an old marker must not end.
+    """Return the error of a stale marker: the partition knows a newer coordinator, or a newer producer whose
+    transaction the marker must not end.
     """
     if known is None:
         return Error.NONE
@@ -246,7 +246,7 @@ def marker_error(known: ProducerStateEntry | None, order: TransactionMarkers, co
 
 
 def is_marker_written(known: ProducerStateEntry | None, order: TransactionMarkers) -> bool:
-    """Whether this marker is already in the log.
+    """Return whether this marker is already in the log.
 
     With transaction version 2 a marker raises the epoch: a late duplicate cannot end the next transaction (KIP-890).
     """
@@ -254,7 +254,7 @@ def is_marker_written(known: ProducerStateEntry | None, order: TransactionMarker
 
 
 def append_marker(partition: Partition, order: TransactionMarkers, coordinator_epoch: int, now_ms: int) -> int:
-    """Returns its offset; raises KafkaError if it cannot be written."""
+    """Append a marker and return its offset. Raises KafkaError."""
     key = _KEY.pack(0, COMMIT_MARKER if order.is_commit else ABORT_MARKER)
     record = Record(-1, now_ms, key, COORDINATOR_EPOCH.pack(0, coordinator_epoch))
     batch = build_batch(

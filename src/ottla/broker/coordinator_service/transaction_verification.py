@@ -1,7 +1,7 @@
 """Adding and verifying partitions of transactions at their coordinator, local or remote (KIP-890).
 
-A coordinator that is busy with the transaction (its end is still being written, another partition is being added) is
-asked again on its broker: as soon as it is done, and after each `add.partitions.to.txn.retry.backoff.ms`.
+If a coordinator is busy with the transaction (its end is being written, another partition is being added), its broker
+retries the request when the coordinator is done, and after each `add.partitions.to.txn.retry.backoff.ms`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OnResults = Callable[[Errors], None]
 class VerificationGuard:
     """Protects a verified transaction between the verification and the append (KIP-890).
 
-    The guard is created before the coordinator is asked. Every marker and every change of leadership cancels it.
+    The guard is created before the request to the coordinator. Every marker and every change of leadership cancels it.
     Without it, a record could be appended after the marker that ended its transaction, and the open transaction would
     block the partition forever.
     """
@@ -49,7 +49,7 @@ class VerificationGuard:
 
     @property
     def has_moved(self) -> bool:
-        """Another broker may have written a marker meanwhile."""
+        """Return whether the leadership has changed: another broker may have written a marker meanwhile."""
         return not self.partition.is_leader or self.partition.leader_since_epoch != self.leader_since_epoch
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class VerificationGuards:
         self._active: dict[tuple[str, int, int], VerificationGuard] = {}  # topic, partition, producer id
 
     def begin(self, partition: Partition, producer_id: int) -> VerificationGuard:
-        """Requests of one producer share a guard; each of them calls end()."""
+        """Return the guard of a producer. Its requests share the guard; each of them calls end()."""
         key = (*partition.name, producer_id)
         guard = self._active.get(key)
         if guard is None or guard.partition is not partition or guard.has_moved:
@@ -72,14 +72,14 @@ class VerificationGuards:
         return guard
 
     def end(self, guard: VerificationGuard, producer_id: int) -> None:
-        """The guarded record is written, or will not be."""
+        """Release the guard: the record is written or rejected."""
         guard.holders -= 1
         key = (*guard.partition.name, producer_id)
         if guard.holders == 0 and self._active.get(key) is guard:
             del self._active[key]
 
     def cancel(self, partition: Partition, producer_id: int) -> None:
-        """A marker of this producer is about to be written."""
+        """Cancel the guards of a producer whose marker is about to be written."""
         guard = self._active.pop((*partition.name, producer_id), None)
         if guard is not None:
             guard.is_cancelled = True
@@ -125,14 +125,14 @@ class TransactionVerification:
     async def request_one(
         self, transactional_id: str, who: ProducerIdAndEpoch, place: PartitionName, is_verifying: bool
     ) -> Error:
-        """The same for one partition, awaitable."""
+        """Return the error for one partition, or NONE."""
         errors = await await_result(
             lambda answered: self.request(transactional_id, who, [place], is_verifying, answered)
         )
         return errors[place]
 
     def _coordinator_of(self, transactional_id: str) -> int:
-        """The coordinator in the image; -1 without one."""
+        """Return the coordinator in the image; -1 without one."""
         image = self._node.image
         topic = image.topics.get(self._transactions.topic)
         if topic is None:
@@ -183,7 +183,7 @@ class TransactionVerification:
             self._waiting[adding.transactional_id] = left
 
     def on_transactions_completed(self, shard: CoordinatorContext[TransactionCoordinator]) -> None:
-        """The coordinator has completed operations on some transactions."""
+        """Retry the waiting requests of these transactions."""
         settled, shard.machine.changed_ids = shard.machine.changed_ids, []
         if self._waiting:
             for transactional_id in settled:
@@ -192,7 +192,7 @@ class TransactionVerification:
 
 
 async def await_result(ask: Callable[[OnResults], None]) -> Errors:
-    """The result of a request with a callback, awaitable."""
+    """Return the result of a request with a callback, awaitable."""
     answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
 
     def answered(errors: Errors) -> None:

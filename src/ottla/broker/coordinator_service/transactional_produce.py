@@ -1,10 +1,10 @@
 """Transactional produce: each partition is added to the transaction, or verified, before its first batch is written
 (KIP-890).
 
-Newer producers (Produce v12) leave the adding to the broker; for older ones the broker verifies it. A late batch of a
-completed transaction is refused; it would otherwise open a transaction that never ends.
+For newer producers (Produce v12) the broker adds the partitions; for older ones it verifies them. A late batch of a
+completed transaction is rejected; it would otherwise open a transaction that never ends.
 
-The coordinator may be on another broker. Until it answers, no further request is read from the connection: a later
+The coordinator may be on another broker. Until it responds, no further request is read from the connection: a later
 batch of the same producer must not be written before this one.
 """
 
@@ -53,7 +53,7 @@ def verify_and_append(
 ) -> ProduceResult:
     """Ensure that every partition of this request is part of its transaction, then call `go_on`.
 
-    Usually all partitions are, or the coordinator answers at once: then nothing waits and nothing is copied.
+    Usually all partitions are, or the coordinator responds at once: then the request neither waits nor is copied.
     """
     is_trusted = not context.broker.settings.transaction_partition_verification_enable
     if is_trusted and context.api_version < ADDED_BY_BROKER_SINCE:
@@ -76,7 +76,7 @@ def verify_and_append(
 async def verify_in_slices(
     request: ProduceRequest, context: Context, name_of: Callable[[TopicProduceData], str], turn: TimeSlice
 ) -> TxnVerifications:
-    """The same for thousands of partitions: errors are checked right before each partition is written."""
+    """Verify thousands of partitions in slices; errors are checked right before each partition is written."""
     questions = TxnVerifications(request, context)
     is_trusted = not context.broker.settings.transaction_partition_verification_enable
     if is_trusted and context.api_version < ADDED_BY_BROKER_SINCE:
@@ -110,14 +110,14 @@ def find_partitions_to_verify(
 def add_partitions_to_verify(
     name: str, rows: Sequence[PartitionProduceData], context: Context, found: PartitionsToVerify
 ) -> None:
-    """Local partitions without an open transaction of this producer, and with write permission."""
+    """Collect the local partitions with write permission and without an open transaction of this producer."""
     if name in INTERNAL_TOPICS or not context.is_visible(Operation.WRITE, ResourceType.TOPIC, name):
-        return  # refused later
+        return  # rejected later
     for data in rows:
         who = producer_of(data)
         partition = context.broker.replicas.get(name, data.index)
         if who is None or partition is None or not partition.is_leader:
-            continue  # not transactional, or refused later
+            continue  # not transactional, or rejected later
         if not has_open_transaction(partition.log, who):
             found.setdefault(who, {})[partition.name] = partition
 
@@ -129,7 +129,7 @@ def producer_of(data: PartitionProduceData) -> ProducerIdAndEpoch | None:
     try:
         header = read_batch_header(records, 0)
     except KafkaError:
-        return None  # the log reports what is wrong with it
+        return None  # the log reports the error
     return ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
 
 
@@ -178,8 +178,8 @@ class TxnVerifications:
             await self._all_answered.wait()
 
     def errors(self, places: Iterable[PartitionName] | None = None) -> PartitionErrors:
-        """The partitions that are not in the transaction, or whose transaction was ended by a marker meanwhile; with
-        `places` only those.
+        """Return the partitions that are not in the transaction, or whose transaction was ended by a marker meanwhile;
+        with `places` only those.
         """
         for place in self._guards if places is None else places:
             for _, guard in self._guards.get(place, ()):
@@ -217,7 +217,7 @@ def copy_records(request: ProduceRequest) -> None:
 
 
 def error_for_version(error: Error, api_version: int) -> Error:
-    """The error for a producer of this version."""
+    """Return the error for a producer of this version."""
     if error is Error.PRODUCER_FENCED:
         return Error.INVALID_PRODUCER_EPOCH
     if error in RETRIABLE:

@@ -34,7 +34,7 @@ async def add(request: AddOffsetsToTxnRequest, context: Context) -> Error:
         return Error.INVALID_REQUEST
     coordinators = context.broker.coordinators
     try:
-        coordinators.transactions.shard(request.transactional_id)  # nothing is created for a refused request
+        coordinators.transactions.shard(request.transactional_id)  # a rejected request creates nothing
         topic = await coordinators.ensure_topic(coordinators.internal_topics.offsets())
         partition = (topic.name, partition_for(request.group_id, len(topic.partitions)))
         who = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)

@@ -65,7 +65,7 @@ def single(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
 async def add(
     transaction: AddPartitionsToTxnTransaction, context: Context, turn: TimeSlice
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Request and response may be long; the decision covers only existing partitions."""
+    """Add the existing partitions with one decision; request and response are processed in slices."""
     places = ((topic.name, index) for topic in transaction.topics for index in topic.partitions)
     wanted = {place: None async for place in in_slices(places, turn)}
     error, errors = await add_or_verify(transaction, wanted, context, turn)
@@ -75,7 +75,7 @@ async def add(
 async def add_or_verify(
     transaction: AddPartitionsToTxnTransaction, wanted: Partitions, context: Context, turn: TimeSlice
 ) -> tuple[Error, Errors]:
-    """The common error of all partitions, and the errors of single partitions."""
+    """Return the common error of all partitions, and the errors of single partitions."""
     is_client = context.api_version < BATCHED_SINCE
     if is_client and not context.is_authorized(
         Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id

@@ -52,7 +52,7 @@ async def handle(request: AlterPartitionReassignmentsRequest, context: Context) 
 
 
 async def unauthorized_response(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
-    """As in Kafka: the error for the request, and for every partition in it."""
+    """Return the error for the request and, as in Kafka, for every partition in it."""
     error = Error.CLUSTER_AUTHORIZATION_FAILED
     topics = [
         ReassignableTopicResponse(
@@ -78,7 +78,7 @@ def error_response(refusal: KafkaError, may_change_factor: bool) -> AlterPartiti
 async def rows(
     request: AlterPartitionReassignmentsRequest, results: list[ReassignmentResult], turn: TimeSlice
 ) -> list[ReassignableTopicResponse]:
-    """One row per row of the request, in its order."""
+    """Return one row per row of the request, in its order."""
     left = iter(results)
     return [
         ReassignableTopicResponse(

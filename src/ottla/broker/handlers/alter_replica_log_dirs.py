@@ -1,9 +1,9 @@
 """AlterReplicaLogDirs (key 34), v1-2: moves replicas between log directories of this broker. v2 flexible.
 
 The response is sent when the move has started; DescribeLogDirs reports its progress. For a partition without a replica
-here the directory is remembered; the error is unknown, or not available if its replicas are on other brokers.
+here the directory is stored; the error is unknown, or not available if its replicas are on other brokers.
 
-Unlike in Kafka, a replica in a failed directory can be recovered: if it no longer counts as in sync, it is copied from
+Unlike in Kafka, a replica in a failed directory can be recovered: if it is no longer in sync, it is copied from
 its leader into the given directory. Healing uses this.
 """
 
@@ -28,7 +28,7 @@ FUTURE_NAME_LENGTH: Final = len(f".{'0' * 32}{FUTURE_SUFFIX}")
 
 
 async def handle(request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
-    """If a partition is named twice, the last directory counts, as in Kafka."""
+    """Start the moves. Of duplicate partitions, the last one is used, as in Kafka."""
     turn = TimeSlice()
     folders = {
         TopicPartition(topic.name, index): folder.path

@@ -1,15 +1,15 @@
 """ApiVersions (key 18), v0-4: the APIs and features of this broker.
 
-v1 throttle time; v3 flexible, client software name and version, features; v4 features with a minimum version of 0. An
-unknown version is answered in v0 with UNSUPPORTED_VERSION and the versions of ApiVersions (KIP-511).
+v1 throttle time; v3 flexible, client software name and version, features; v4 features with a minimum version of 0. The
+response to an unknown version is v0, with UNSUPPORTED_VERSION and the versions of ApiVersions (KIP-511).
 
-The client metrics APIs are advertised only while there is a subscription, as Kafka does with a plug-in: clients that
+The client metrics APIs are advertised only while there is a subscription, as Kafka does with a plugin: clients that
 see them run a push timer, and librdkafka logs a line.
 
 Inter-broker APIs are advertised only to brokers of the cluster, which are recognized by their software name. This is
 not a protection: each of those APIs authorizes its callers.
 
-A feature is listed only if it is served: Java producers use transactions V2 as soon as `transaction.version` is
+A feature is listed only if it is supported: Java producers use transactions V2 as soon as `transaction.version` is
 finalized.
 """
 
@@ -84,8 +84,8 @@ def handle(request: ApiVersionsRequest, context: Context) -> Any:
 
 
 def inter_broker_apis(ranges: list[tuple[int, int, int]], image: MetadataImage) -> list[tuple[int, int, int]]:
-    """The inter-broker APIs. A broker without feature levels does not get ClusterPoll if levels are required: its log
-    then names the reason.
+    """Return the inter-broker APIs. A broker without feature levels does not get ClusterPoll if levels are required, so
+    that it logs the reason.
     """
     if ottla_version.cluster_level(image) == ottla_version.LEVEL_MIN:
         return ranges
@@ -96,7 +96,7 @@ def inter_broker_apis(ranges: list[tuple[int, int, int]], image: MetadataImage) 
 
 
 def unsupported_version(context: Context) -> Any:
-    """The response in v0 to an ApiVersions request in an unknown version."""
+    """Return the response in v0 to an ApiVersions request in an unknown version."""
     refusal = context.broker.authenticator.refuse_versions(context)
     if refusal is not None:
         return refusal

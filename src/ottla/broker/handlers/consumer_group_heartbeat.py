@@ -80,14 +80,14 @@ def check(request: ConsumerGroupHeartbeatRequest, context: Context) -> None:
 
 
 def visible_topics(context: Context) -> Callable[[str], bool] | None:
-    """The topics that a pattern may match: it must not reveal topics that the client may not describe."""
+    """Return a filter of the topics that a pattern may match, so that it reveals no others, or None."""
     if context.broker.authorizer is None:
         return None
     return lambda name: context.is_visible(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def serves_new_protocol(context: Context) -> bool:
-    """Whether settings and the feature level enable the consumer protocol."""
+    """Return whether settings and the feature level enable the consumer protocol."""
     is_listed = CONSUMER in context.broker.settings.group_coordinator_rebalance_protocols
     return is_listed and feature_level(context.broker.image, "group.version") > 0
 

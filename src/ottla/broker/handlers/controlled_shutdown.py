@@ -1,4 +1,4 @@
-"""ControlledShutdown (key 7), v1-3: moves the leaderships of a stopping broker away. v2 broker epoch."""
+"""ControlledShutdown (key 7), v1-3: transfers the leadership of a stopping broker. v2 broker epoch."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ottla.protocol.messages.acls import AclCreation, AclCreationResult, CreateA
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
-ACLS_PER_CHANGE_MAX: Final = 500  # more would block every broker that applies them; atomicity is not guaranteed
+ACLS_PER_CHANGE_MAX: Final = 500  # larger changes would block brokers that apply them; atomicity is not guaranteed
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
 

@@ -52,7 +52,7 @@ def more_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
 def within_quota(
     request: CreatePartitionsRequest, context: Context, wanted: list[NewPartitions], results: list[TopicResult]
 ) -> list[NewPartitions]:
-    """The topics within the controller mutation quota (KIP-599); the others are refused."""
+    """Return the topics within the controller mutation quota (KIP-599); the others are rejected."""
     mutations = (
         context.broker.quotas.controller_mutations(context, QUOTA_ERROR_SINCE) if not request.validate_only else None
     )

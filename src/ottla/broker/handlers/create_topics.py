@@ -64,7 +64,7 @@ def new_topic(topic: CreatableTopic) -> NewTopic:
 def within_quota(
     request: CreateTopicsRequest, context: Context, wanted: list[NewTopic]
 ) -> tuple[list[TopicResult], list[NewTopic]]:
-    """Apply the controller mutation quota (KIP-599). Validation only is free."""
+    """Apply the controller mutation quota (KIP-599). Validation only is not charged."""
     mutations = (
         context.broker.quotas.controller_mutations(context, QUOTA_ERROR_SINCE) if not request.validate_only else None
     )
@@ -76,7 +76,7 @@ def within_quota(
     for topic in wanted:
         asked = topic.partition_count if topic.partition_count > 0 else settings.num_partitions
         count = len(topic.assignments) or asked
-        if topic.name in image.topics or mutations.try_charge(count):  # existing topics are free
+        if topic.name in image.topics or mutations.try_charge(count):  # existing topics are not charged
             accepted.append(topic)
         else:
             refused.append(TopicResult(topic.name, Error.THROTTLING_QUOTA_EXCEEDED, QUOTA_EXCEEDED))

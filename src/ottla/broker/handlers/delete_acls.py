@@ -49,7 +49,7 @@ async def handle(request: DeleteAclsRequest, context: Context) -> Any:
 
 
 async def delete(filters: list[AclFilter], context: Context) -> list[DeletedAcls]:
-    """Delete in pieces, as ACLs are created. Deletions before an error stay; a retry deletes the rest."""
+    """Delete in pieces, as in CreateAcls. Deletions before an error stay; a retry deletes the rest."""
     acls = context.broker.image.acls
     if len(filters) * len(acls) > ACLS_PER_CHANGE_MAX:  # each filter may visit all ACLs
         patterns = await run_in_worker(context.broker.workers, matching_patterns, acls, filters)

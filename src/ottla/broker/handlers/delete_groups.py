@@ -18,7 +18,7 @@ async def handle(request: DeleteGroupsRequest, context: Context) -> DeleteGroups
 
 
 async def delete(group_id: str, context: Context) -> Future[DeletableGroupResult]:
-    """The result, after the deletion is committed. Thousands of offsets are removed in pieces before."""
+    """Delete a group; the result follows when the deletion is committed. Offsets are first removed in pieces."""
     try:
         if not context.is_authorized(Operation.DELETE, ResourceType.GROUP, group_id):
             raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED)

@@ -2,7 +2,7 @@
 
 Whole segments before it are removed at once (their files after file.delete.delay.ms). The response waits until the new
 log start offset would survive a crash (Kafka stores it within a minute), and until the other in-sync replicas have
-followed.
+deleted the records.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecor
 
 
 async def delete(topic: DeleteRecordsTopic, context: Context, turn: TimeSlice) -> list[DeleteRecordsPartitionResult]:
-    """If a partition is named twice, the last offset counts, as in Kafka."""
+    """Delete the records. Of duplicate partitions, the last one is used, as in Kafka."""
     is_allowed = context.is_authorized(Operation.DELETE, ResourceType.TOPIC, topic.name)
     offsets = {partition.partition_index: partition.offset for partition in topic.partitions}
     results = []
@@ -72,9 +72,7 @@ def delete_below(topic: str, index: int, offset: int, context: Context) -> int:
 
 
 async def store_start_offsets(topics: list[DeleteRecordsTopicResult], context: Context) -> None:
-    """Store the new log start offsets, one directory after the other; a failed write becomes an error of its
-    partitions.
-    """
+    """Store the new log start offsets per directory; a failed write becomes an error of its partitions."""
     broker = context.broker
     by_folder: dict[LogDir, list[DeleteRecordsPartitionResult]] = {}
     async for topic in in_slices(topics):
@@ -91,7 +89,7 @@ async def store_start_offsets(topics: list[DeleteRecordsTopicResult], context: C
 
 
 async def wait_for_followers(topics: list[DeleteRecordsTopicResult], timeout_ms: int, context: Context) -> None:
-    """Wait until the in-sync replicas have deleted, too, or until the timeout."""
+    """Wait until the in-sync replicas have deleted the records, or until the timeout."""
     waits = [
         DelayedDeleteRecords(partition, result)
         async for topic in in_slices(topics)

@@ -44,7 +44,7 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
 
 
 async def filter_refused(context: Context, wanted: list[Wanted]) -> tuple[list[TopicResult], list[Wanted]]:
-    """Refuse malformed, repeated and unauthorized topics; returns the rest for the controller."""
+    """Return the errors of malformed, repeated and unauthorized topics, and the other topics for the controller."""
     times = Counter(wanted)
     refused, accepted = [], []
     async for name, topic_id in in_slices(times):
@@ -71,14 +71,14 @@ def malformed(name: str | None, topic_id: UUID | None, times: int) -> str | None
 
 
 def unauthorized(context: Context, name: str | None, topic_id: UUID | None) -> TopicResult | None:
-    """By id, a client without Describe permission must not learn the name."""
+    """Return the error for an unauthorized client. Without Describe permission it must not reveal the name of an id."""
     topic = context.broker.image.topics_by_id.get(topic_id) if topic_id is not None else None
     known_name = topic.name if topic is not None else name
     if known_name is None or context.is_granted(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
         return None
     sees = context.is_visible(Operation.DESCRIBE, ResourceType.TOPIC, known_name)
     if sees and known_name not in context.broker.image.topics:
-        return None  # clients that may describe topics may know that it does not exist
+        return None  # clients that may describe all topics may see that it does not exist
     if context.is_authorized(Operation.DELETE, ResourceType.TOPIC, known_name):
         return None
     shown = known_name if sees or topic_id is None else None
@@ -86,7 +86,7 @@ def unauthorized(context: Context, name: str | None, topic_id: UUID | None) -> T
 
 
 def within_quota(context: Context, wanted: list[Wanted], results: list[TopicResult]) -> list[Wanted]:
-    """The topics within the controller mutation quota (KIP-599); the others are refused."""
+    """Return the topics within the controller mutation quota (KIP-599); the others are rejected."""
     mutations = context.broker.quotas.controller_mutations(context, QUOTA_ERROR_SINCE)
     if mutations is None:
         return wanted
@@ -111,7 +111,7 @@ async def delete(request: DeleteTopicsRequest, context: Context, accepted: list[
 
 
 def without_disabled(result: TopicResult) -> TopicResult:
-    """Old versions have no error for disabled deletion."""
+    """Return the result for old versions, which have no error for disabled deletion."""
     return result._replace(error=Error.INVALID_REQUEST) if result.error is Error.TOPIC_DELETION_DISABLED else result
 
 

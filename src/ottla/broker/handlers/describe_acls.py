@@ -55,7 +55,7 @@ def filter_of(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 
 
 def is_unreadable(wanted: AclFilter) -> bool:
-    """Whether a value is UNKNOWN, as in Kafka. Values of later versions match no ACL."""
+    """Return whether a value is UNKNOWN, as in Kafka. Values of later versions match no ACL."""
     return (
         wanted.resource_type == ResourceType.UNKNOWN
         or wanted.pattern_type == PatternType.UNKNOWN

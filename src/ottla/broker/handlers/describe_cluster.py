@@ -47,7 +47,7 @@ def wrong_endpoint_type(endpoint_type: int) -> DescribeClusterResponse:
 
 
 def reachable_brokers(image: MetadataImage, listener: str) -> list[DescribeClusterBroker]:
-    """The image contains live brokers only: none is fenced."""
+    """Return the brokers with the client's listener. The image contains live brokers only: none is fenced."""
     return [
         DescribeClusterBroker(
             broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack, broker_epoch=broker.epoch

@@ -40,7 +40,7 @@ MALFORMED: Final = (
 
 
 async def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
-    """Each resource has its own result; unauthorized ones come last, as in Kafka."""
+    """Return a result for each resource; unauthorized ones come last, as in Kafka."""
     turn = TimeSlice()
     results: list[DescribeConfigsResult] = []
     refused: list[DescribeConfigsResult] = []
@@ -109,7 +109,7 @@ def entries(
 
 
 def current_settings(context: Context) -> BrokerSettings:
-    """The settings with the changes of this image."""
+    """Return the settings with the changes of this image."""
     changes = context.broker.image.broker_configs
     return context.broker.settings.with_dynamic(changes.get("", {}), changes.get(str(context.broker.node_id), {}))
 
@@ -129,7 +129,7 @@ def check_not_empty(name: str, what: str) -> None:
 
 
 def check_broker_id(name: str, node_id: int, alternative: str) -> None:
-    """A broker describes only itself."""
+    """Check that the request is for this broker. Raises KafkaError."""
     try:
         broker_id = parse_int(name) if name == trim(name) else None
     except BadValueError:

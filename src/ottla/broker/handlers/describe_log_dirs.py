@@ -83,7 +83,7 @@ def future_row(move: FutureLog) -> DescribeLogDirsPartition:
 
 
 async def read_disk_usage(context: Context, path: str) -> tuple[int, int]:
-    """Size and free space of the file system, read by a worker thread: a disk may answer slowly."""
+    """Return size and free space of the file system. Called by a worker thread, because a disk may be slow."""
     try:
         found = await asyncio.get_running_loop().run_in_executor(context.broker.workers, os.statvfs, path)
     except OSError:

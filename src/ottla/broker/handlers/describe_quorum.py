@@ -1,8 +1,8 @@
 """DescribeQuorum (key 55), v0-2: the metadata quorum. v1 times; v2 messages and addresses.
 
-ottla has no metadata log. A standalone broker answers as a quorum of one: the controller is leader and only voter, and
-offsets count metadata changes. In a cluster ZooKeeper stores the metadata and there is no quorum: Kafka 3.9 does not
-serve this API then.
+ottla has no metadata log. A standalone broker is described as a quorum of one: the controller is leader and only voter,
+and offsets count metadata changes. In a cluster ZooKeeper stores the metadata and there is no quorum: Kafka 3.9 does
+not serve this API then.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def visible_topics(context: Context) -> list[str]:
 async def one_page(
     context: Context, names: list[str], cursor: Cursor | None, limit: int
 ) -> DescribeTopicPartitionsResponse:
-    """Rows from the cursor until `limit` partitions; the next cursor is the start of the rest."""
+    """Return at most `limit` partitions from the cursor on; the next cursor is the start of the rest."""
     rows: list[DescribeTopicPartitionsResponseTopic] = []
     async for name in in_slices(names):
         if cursor is not None and name < cursor.topic_name:
@@ -71,7 +71,7 @@ async def one_page(
 def describe(
     context: Context, name: str, first: int, limit: int
 ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
-    """A topic with some of its partitions, and the first omitted partition."""
+    """Return a topic with some of its partitions, and the first omitted partition."""
     if not context.is_authorized(Operation.DESCRIBE, ResourceType.TOPIC, name):
         error = Error.TOPIC_AUTHORIZATION_FAILED
         return DescribeTopicPartitionsResponseTopic(error_code=error, name=name), None

@@ -57,7 +57,7 @@ def describe_requested_user(name: str, count: int, configs: Mapping[str, Mapping
 
 
 def described(name: str, config: Mapping[str, str]) -> ScramUserResult:
-    """Unreadable credentials are omitted: they do not allow a login."""
+    """Return the credentials of a user, without unreadable ones, which do not allow a login."""
     infos = []
     for number, text in credentials_of(config).items():
         try:

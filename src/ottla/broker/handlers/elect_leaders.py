@@ -62,7 +62,7 @@ async def refused(wanted: Sequence[TopicPartition] | None, refusal: KafkaError) 
 
 
 async def rows(results: Iterable[ElectionResult], names: Iterable[str] = ()) -> list[ReplicaElectionResult]:
-    """One row per topic of the results, and per topic of `names`, even if empty."""
+    """Return one row per topic of the results, and per topic of `names`, even if empty."""
     topics = {name: ReplicaElectionResult(topic=name) for name in names}
     async for result in in_slices(results):
         name = result.partition

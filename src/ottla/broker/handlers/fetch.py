@@ -43,7 +43,7 @@ def handle(request: FetchRequest, context: Context) -> Answer:
 
 
 async def handle_long(request: FetchRequest, context: Context) -> Answer:
-    """The same for hundreds of partitions; fetches of consumers are also read in slices."""
+    """Handle hundreds of partitions in slices; fetches of consumers are also read in slices."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return FetchResponse(error_code=Error.INVALID_REQUEST)
     is_held = _is_throttled(request, context)
@@ -73,7 +73,7 @@ def _is_measured(request: FetchRequest, context: Context) -> bool:
 
 
 def _is_throttled(request: FetchRequest, context: Context) -> bool:
-    """Whether the client's quota is used up."""
+    """Return whether the client's quota is used up."""
     is_last = request.session_epoch == FINAL_EPOCH
     return _is_measured(request, context) and not is_last and context.broker.quotas.is_fetch_throttled(context)
 
@@ -134,7 +134,7 @@ def _to_cached_partition(topic: FetchTopic, wanted: RequestedPartition) -> Cache
 
 
 def _session(request: FetchRequest, context: Context, size: int) -> FetchSession | None:
-    """The session to continue or to start, without the partitions of this request."""
+    """Return the session to continue or to start, without the partitions of this request."""
     epoch = request.session_epoch
     sessions = context.broker.fetch_sessions
     uses_topic_ids = context.api_version >= TOPIC_IDS_SINCE

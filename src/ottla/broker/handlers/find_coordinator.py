@@ -61,7 +61,7 @@ def check(key_type: int, key: str, context: Context) -> None:
 
 
 async def coordinating_partition(key_type: int, key: str, context: Context) -> int:
-    """The leader of the partition that the key belongs to."""
+    """Return the leader of the partition that the key belongs to."""
     coordinators = context.broker.coordinators
     internal = coordinators.internal_topics
     wanted = internal.transactions() if key_type == TRANSACTION else internal.offsets()

@@ -39,7 +39,7 @@ def handle(request: GetTelemetrySubscriptionsRequest, context: Context) -> GetTe
 
 
 def client_facts(instance_id: UUID, context: Context) -> dict[str, str]:
-    """The attributes that subscriptions match on."""
+    """Return the attributes that subscriptions match on."""
     client = context.client
     return {
         "client_instance_id": encode_uuid(instance_id),

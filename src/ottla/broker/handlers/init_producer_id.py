@@ -37,7 +37,10 @@ async def handle(request: InitProducerIdRequest, context: Context) -> InitProduc
 
 
 async def next_id(context: Context) -> int:
-    """Map missing controllers to a retriable error that every client knows, as Kafka does."""
+    """Return the next producer id.
+
+    Without a controller, raises a retriable error that every client supports, as Kafka does.
+    """
     try:
         return await context.broker.controller_requests.producer_ids.next_id()
     except KafkaError as problem:

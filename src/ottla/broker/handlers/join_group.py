@@ -57,7 +57,7 @@ def check(request: JoinGroupRequest, context: Context) -> None:
 
 
 def with_protocol(response: JoinGroupResponse) -> JoinGroupResponse:
-    """Older clients need a protocol name in every response."""
+    """Return the response with a protocol name, which older clients require."""
     if response.protocol_name is None:
         response.protocol_name = ""
     return response

@@ -30,7 +30,7 @@ async def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResp
 
 
 async def leave(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
-    """Some members at a time. Members that have left stay out, even if the coordinator moves meanwhile."""
+    """Remove some members at a time. Members that have left stay removed, even if the coordinator moves meanwhile."""
     whole = LeaveGroupResponse()
     async for members in in_slices(chunks(request.members) if request.members else [[]]):
         response = await leave_some(request.group_id, list(members), context)

@@ -41,7 +41,7 @@ def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigR
 
 
 def names_of(kind: ConfigResourceType, image: MetadataImage) -> Iterable[str]:
-    """All topics and brokers; groups and subscriptions only with settings."""
+    """Return all topics and brokers; groups and subscriptions only with settings."""
     if kind is ConfigResourceType.TOPIC:
         return image.topics
     if kind is ConfigResourceType.GROUP:

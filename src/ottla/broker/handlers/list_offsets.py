@@ -128,7 +128,7 @@ async def _look_up(lookup: TimeLookup, timestamp: int) -> TimestampAndOffset | N
 
 
 def _error_for_version(error: Error, version: int) -> Error:
-    """A new leader whose high watermark is not known yet: older clients have no error for it."""
+    """Return the error for a new leader without a known high watermark; older clients have no own error for it."""
     is_unknown = error is Error.OFFSET_NOT_AVAILABLE and version < NOT_AVAILABLE_SINCE
     return Error.LEADER_NOT_AVAILABLE if is_unknown else error
 
@@ -148,7 +148,7 @@ class TimeLookup:
         self._log = log
 
     async def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """The first record with at least this timestamp."""
+        """Return the first record with at least this timestamp."""
         for segment in await self._segments_with_timestamps():
             if segment.max_timestamp >= timestamp:
                 found = await self._search(segment, timestamp)
@@ -157,12 +157,12 @@ class TimeLookup:
         return None
 
     async def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp."""
+        """Return the first record with the largest timestamp."""
         segment = segment_with_max_timestamp(await self._segments_with_timestamps(), lambda each: each.max_timestamp)
         return None if segment is None else await self._search(segment, segment.max_timestamp)
 
     async def _segments_with_timestamps(self) -> list[Segment]:
-        """All nonempty segments, after their largest timestamps were read from their files."""
+        """Return all nonempty segments, after their largest timestamps were read from their files."""
         segments = [segment for segment in self._log.segments if segment.size]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SLICE_SECONDS

@@ -3,7 +3,7 @@
 v0: an empty list means all topics; v1: null does, an empty list means none; v4: the client may disable auto-creation;
 v8: authorized operations (KIP-430); v10: topic ids; v12: topics by id; v13: an error of the response.
 
-Missing topics are created if the settings and the client allow it. Kafka answers UNKNOWN_TOPIC_OR_PARTITION meanwhile,
+Missing topics are created if the settings and the client allow it. Kafka returns UNKNOWN_TOPIC_OR_PARTITION meanwhile,
 and the client retries after its backoff. Here the first response waits for the topic, which takes milliseconds.
 """
 
@@ -51,7 +51,7 @@ HIDDEN: Final = (
 )  # no other fields of such a topic are returned
 CREATE_TOPICS: Final = 19
 QUOTA_ERROR_SINCE: Final = 6  # the first version of CreateTopics with quota errors
-AUTO_CREATED_MAX: Final = 2000  # per request; more would be refused anyway (see controller/auto_topic_creation.py)
+AUTO_CREATED_MAX: Final = 2000  # per request; more would be rejected anyway (see controller/auto_topic_creation.py)
 
 
 async def handle(request: MetadataRequest, context: Context) -> MetadataResponse | EncodedBody:
@@ -81,8 +81,8 @@ async def without_repetitions(wanted: list[MetadataRequestTopic]) -> list[Metada
 
 
 async def check_topics(topics: list[MetadataRequestTopic], version: int) -> tuple[bool, bool]:
-    """Whether a topic is malformed (an id in versions without ids, neither a name nor an id), and whether one has an
-    id.
+    """Return whether a topic is malformed (an id in versions without ids, neither a name nor an id), and whether one
+    has an id.
     """
     has_wrong = has_ids = False
     async for topic in in_slices(topics):
@@ -106,7 +106,7 @@ async def malformed(topics: list[MetadataRequestTopic]) -> MetadataResponse:
 async def answer(
     request: MetadataRequest, context: Context, found: list[TopicImage], others: list[MetadataResponseTopic]
 ) -> MetadataResponse | EncodedBody:
-    """`found` are topics of the image, `others` rows with errors."""
+    """Return the response. `found` are topics of the image, `others` rows with errors."""
     image, version = context.broker.image, context.api_version
     response = MetadataResponse(
         brokers=reachable_brokers(image, context.listener_name),
@@ -131,7 +131,7 @@ async def answer(
 
 
 async def encoded_topics(context: Context, image: MetadataImage, topics: list[TopicImage]) -> list[bytes]:
-    """In slices: a response with ten thousand topics must not block other clients."""
+    """Return the encoded topics. Works in slices: ten thousand topics must not block other clients."""
     kept: list[bytes] = []
     async for some in in_slices(chunks(topics, TOPICS_PER_SLICE)):
         kept += context.broker.metadata_cache.encode_topics(image, context.listener_name, context.api_version, some)
@@ -143,7 +143,7 @@ async def encoded_others(others: list[MetadataResponseTopic], version: int) -> l
 
 
 def reachable_brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:
-    """Brokers with the client's listener, with their advertised addresses."""
+    """Return the brokers with the client's listener, with their advertised addresses."""
     rows = []
     for broker in image.brokers.values():
         endpoint = broker.endpoints.get(listener)
@@ -167,7 +167,7 @@ async def all_topics(context: Context) -> list[TopicImage]:
 async def topics_by_id(
     context: Context, wanted: list[MetadataRequestTopic]
 ) -> tuple[list[TopicImage], list[MetadataResponseTopic]]:
-    """As in Kafka, a request with an id is by ids only: names are ignored."""
+    """Return topics by id. As in Kafka, a request with an id ignores names."""
     found, others = [], []
     ids = dict.fromkeys([topic.topic_id async for topic in in_slices(wanted) if topic.topic_id != ZERO_UUID])
     async for topic_id in in_slices(ids):
@@ -234,9 +234,8 @@ async def create_missing(context: Context, names: list[str]) -> set[str]:
 
 
 async def create_with_client_quota(context: Context, names: list[str]) -> None:
-    """Create topics under the client's mutation quota (KIP-599), which may refuse some.
-
-    As in Kafka, refused topics are then unknown. The client is not throttled, and retries.
+    """Create topics under the client's mutation quota (KIP-599), which may reject some. As in Kafka, rejected topics
+    are then unknown. The client is not throttled, and retries.
     """
     broker, key = context.broker, CREATE_TOPICS
     responder = context.responder.make_inner_responder(key, APIS[key].name, QUOTA_ERROR_SINCE, context.correlation_id)

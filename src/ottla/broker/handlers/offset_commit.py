@@ -3,10 +3,10 @@
 v9 also for members of the consumer protocol; v10 topic ids instead of names.
 
 A request of usual size is committed atomically. Thousands of partitions are committed some hundreds at a time, each
-time after the same checks, to let other requests run; Kafka refuses so many. Every partition has its own result.
+time after the same checks, to let other requests run; Kafka rejects such requests. Every partition has its own result.
 
 A commit that equals the previous one of its connection, except for its offsets, is neither decoded nor encoded
-(`handle_frame`). It passes the same checks; any error or denial falls back to the normal way.
+(`handle_frame`). It passes the same checks; any error or denial falls back to normal processing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> Any:
 
 
 def is_usual(request: OffsetCommitRequest, context: Context) -> bool:
-    """Few partitions, of different existing topics, for which the client has Read permission."""
+    """Return whether the request has few partitions of different existing topics that the client may read."""
     topics = request.topics
     may_group = context.is_authorized(READ, GROUP, request.group_id)
     if not topics or len(topics) > CHUNK_ROWS or not may_group:
@@ -106,7 +106,7 @@ async def commit_in_slices(request: OffsetCommitRequest, context: Context) -> Of
 async def filter_invalid(
     request: OffsetCommitRequest, context: Context, answers: ResponseBuilder, turn: TimeSlice
 ) -> list[Row]:
-    """The rows to commit, with names and ids of their topics; adds errors for all others."""
+    """Return the rows to commit, with names and ids of their topics; adds errors for all others."""
     may_group = context.is_authorized(READ, GROUP, request.group_id)
     allowed: list[Row] = []
     async for topic in in_slices(request.topics, turn):
@@ -122,7 +122,7 @@ async def filter_invalid(
 
 
 def check_topic(topic: OffsetCommitRequestTopic, context: Context) -> tuple[Error, int]:
-    """The error of a whole topic, or its number of partitions; fills in its name and id."""
+    """Return the error of a whole topic, or its number of partitions; fills in its name and id."""
     image = context.broker.image
     has_id = context.api_version >= IDS_SINCE
     known = image.topics_by_id.get(topic.topic_id) if has_id else image.topics.get(topic.name)
@@ -136,7 +136,7 @@ def check_topic(topic: OffsetCommitRequestTopic, context: Context) -> tuple[Erro
 
 
 def start_commit(request: OffsetCommitRequest, rows: Sequence[Row], context: Context) -> Future[Any]:
-    """Raises KafkaError if this broker does not coordinate the group."""
+    """Start the commit. Raises KafkaError if this broker does not coordinate the group."""
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for topic, row in rows:
         if topic.name not in topics:
@@ -202,7 +202,7 @@ def handle_frame(frame: memoryview, position: int, context: Context) -> bool:
 
 
 def next_commit_form(body: bytes, context: Context) -> CommitTemplate | None:
-    """The expected form of the client's next commits; None if they must be decoded."""
+    """Return the expected form of the client's next commits; None if they must be decoded."""
     version = context.api_version
     try:
         request = decode_whole(OffsetCommitRequest, version, memoryview(body))
@@ -220,7 +220,7 @@ def next_commit_form(body: bytes, context: Context) -> CommitTemplate | None:
 
 
 def is_allowed(form: CommitTemplate, context: Context) -> bool:
-    """Whether the partitions exist and the client may commit them. The decoded way logs denials."""
+    """Return whether the partitions exist and the client may commit them. Normal processing logs denials."""
     known = context.broker.image.topics.get(form.topic)
     if known is None or known.topic_id is not form.topic_id or form.index_max >= len(known.partitions):
         context.client.commit_form = None

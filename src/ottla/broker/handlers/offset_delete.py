@@ -44,7 +44,7 @@ async def handle(request: OffsetDeleteRequest, context: Context) -> OffsetDelete
 async def delete(
     group_id: str, rows: Sequence[Row], refused: PartitionErrors, context: Context
 ) -> OffsetDeleteResponse:
-    """Delete some of the offsets: thousands are not deleted at once."""
+    """Delete some of the offsets; thousands are deleted in several steps."""
     topics: dict[str, OffsetDeleteRequestTopic] = {}
     for name, row in rows:
         if name not in topics:
@@ -60,7 +60,7 @@ async def delete(
 
 
 def merge_response(whole: OffsetDeleteResponse, piece: OffsetDeleteResponse) -> None:
-    """A topic may be split between two pieces."""
+    """Merge a response; a topic may be split between two pieces."""
     for topic in piece.topics:
         if whole.topics and whole.topics[-1].name == topic.name:
             whole.topics[-1].partitions += topic.partitions

@@ -37,7 +37,7 @@ NO_OFFSET: Final = OffsetAndMetadata(-1, -1, "", -1)
 
 
 async def handle(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
-    """Groups may be in different shards; the response is sent when all of them are complete."""
+    """Return the offsets of all groups, when all their shards have responded."""
     turn = TimeSlice()
     asked = request.groups if context.api_version >= GROUPS_SINCE else [await single_group(request, turn)]
     fetched: list[OffsetFetchResponseGroup | Future[Any]] = []
@@ -65,7 +65,7 @@ async def single_group(request: OffsetFetchRequest, turn: TimeSlice) -> OffsetFe
 async def fetch_group(
     group: OffsetFetchRequestGroup, require_stable: bool, context: Context, turn: TimeSlice
 ) -> Future[Any]:
-    """The response of a group, when all of it is committed. Raises KafkaError for an error of the whole group."""
+    """Return the response for a group, when its state is committed. Raises KafkaError for errors of the group."""
     if not context.is_authorized(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
         raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED)
     groups = context.broker.coordinators.groups
@@ -93,7 +93,7 @@ async def fetch_group(
 async def wanted_topics(
     group: OffsetFetchRequestGroup, machine: GroupCoordinator, context: Context, turn: TimeSlice
 ) -> list[OffsetFetchRequestTopics]:
-    """The requested topics with their names; without any, all topics of the group."""
+    """Return the requested topics with their names; without any, all topics of the group."""
     if group.topics is None:
         held = list(machine.offsets.topics(group.group_id).items())
         return [
@@ -144,7 +144,7 @@ def partition_row(
 
 
 async def refused(group: OffsetFetchRequestGroup, error: Error, turn: TimeSlice) -> OffsetFetchResponseGroup:
-    """Before version 8 the error is repeated for every requested partition."""
+    """Return the error; before version 8 it is repeated for every requested partition."""
     topics = [
         OffsetFetchResponseTopics(
             name=topic.name,

@@ -40,7 +40,7 @@ def _answer(topic: str, asked: OffsetForLeaderPartition, context: Context, allow
             raise context.broker.error_for_missing_partition(topic, asked.partition)
         partition.require_leader(asked.current_leader_epoch)
         if asked.leader_epoch > partition.leader_epoch and partition.replica_count > 1:
-            # Another broker leads, and the image is still old: clients must not take this for a truncation.
+            # Another broker leads, and the image is still old: clients must not mistake this for a truncation.
             raise KafkaError(Error.UNKNOWN_LEADER_EPOCH)
     except KafkaError as error:
         return EpochEndOffset(partition=asked.partition, error_code=error.error, leader_epoch=-1, end_offset=-1)

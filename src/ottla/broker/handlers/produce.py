@@ -3,7 +3,7 @@
 v5 log start offset in the response; v7 zstd; v8 errors of single records (KIP-467); v9 flexible; v10 current leaders in
 the response (KIP-951); v12 transactions V2 (KIP-890); v13 topic ids instead of names.
 
-Requests start in order and are answered later: the batch is in the log when handle() returns. With acks=all and
+Requests start in order and get their responses later: the batch is in the log when handle() returns. With acks=all and
 followers, the response waits for the high watermark.
 """
 
@@ -69,7 +69,7 @@ class BatchToRecompress:
 
 
 class ProduceProgress:
-    """What remains to be done after all rows of a request were visited."""
+    """The remaining work after all rows of a request were visited."""
 
     __slots__ = ("leaders", "messages", "uncompressed", "unreplicated")
 
@@ -101,7 +101,7 @@ def handle(request: ProduceRequest, context: Context) -> Answer:
 
 
 async def handle_long(request: ProduceRequest, context: Context) -> Answer:
-    """The same for hundreds of partitions, in slices. No further request is read from this connection meanwhile."""
+    """Handle hundreds of partitions in slices. No further request is read from this connection meanwhile."""
     if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
         return handle(request, context)
     turn = TimeSlice()
@@ -165,7 +165,7 @@ def _recompress_or_finish(
 def _finish(
     request: ProduceRequest, context: Context, response: ProduceResponse, unfinished: ProduceProgress
 ) -> Answer:
-    """All batches are appended: respond now, wait, or send no response (acks=0)."""
+    """Finish after all batches are appended: respond now, wait, or send no response (acks=0)."""
     if context.broker.quotas.is_on:
         context.broker.quotas.charge_produce(context, context.request_bytes, unfinished.messages)
     unreplicated = unfinished.unreplicated
@@ -177,7 +177,7 @@ def _finish(
 
 
 def _is_transactional_id_authorized(request: ProduceRequest, context: Context) -> bool:
-    """Without permission for the transactional id, every partition gets that error, before any other check."""
+    """Return whether the client may use the transactional id. Otherwise every partition gets that error first."""
     return context.is_authorized(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id or "")
 
 
@@ -224,7 +224,7 @@ def _append_rows(
             continue
         partition = replicas.get(name, data.index)
         if partition is not None and topic.topic_id != partition.topic_id and context.api_version >= TOPIC_IDS_SINCE:
-            # It is being deleted for a new topic of the same name.
+            # The hosted partition belongs to a deleted topic; the request is for a new topic with the same name.
             answers.append(_error(data.index, Error.UNKNOWN_TOPIC_ID, None))
         elif partition is None:
             error = missing if name == "" else context.broker.error_for_missing_partition(name, data.index).error
@@ -313,7 +313,7 @@ async def _append_recompressed(
     response: ProduceResponse,
     unfinished: ProduceProgress,
 ) -> Answer:
-    """Append large batches of topics with a compression.type of their own."""
+    """Append large batches that were recompressed with the topic's compression.type."""
     loop = asyncio.get_running_loop()
     broker = context.broker
     for item in unfinished.uncompressed:
@@ -340,7 +340,7 @@ def _count_refusal(partition: Partition, error: Error, records: memoryview, cont
 
 
 def _check_request(records: memoryview, request: ProduceRequest, api_version: int) -> None:
-    """Checks of a batch that depend on the version and on the transactional id of the request."""
+    """Check a batch against the version and the transactional id of the request. Raises KafkaError."""
     if len(records) <= FLAGS_POSITION:
         return  # too short for a batch: the log raises Kafka's error
     attributes = records[FLAGS_POSITION]
@@ -371,7 +371,7 @@ def _refuse_all(request: ProduceRequest, error: Error) -> ProduceResponse:
 
 
 def _end_without_reply(response: ProduceResponse, context: Context) -> Responder:
-    """acks=0 has no response: closing the connection is the only way to report an error."""
+    """End a request with acks=0. Closing the connection is the only way to report an error."""
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code:

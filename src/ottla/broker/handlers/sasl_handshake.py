@@ -2,7 +2,7 @@
 
 After v0 the tokens follow as bare frames, after v1 inside SaslAuthenticate (KIP-152). UNSUPPORTED_SASL_MECHANISM
 contains the mechanisms of this listener; the connection is closed. ILLEGAL_SASL_STATE: this listener needs no login, or
-there was one that need not be repeated (KIP-368).
+the client is logged in and need not repeat it (KIP-368).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ async def sync_many(request: SyncGroupRequest, context: Context) -> Any:
 
 
 async def drop_unknown_members(request: SyncGroupRequest, machine: GroupCoordinator) -> None:
-    """Remove assignments of unknown members in slices: the machine then decides in one go."""
+    """Remove assignments of unknown members in slices: the machine then decides in one step."""
     group = machine.groups.get(request.group_id)
     members = group.members if group is not None else {}
     given = {each.member_id: each async for each in in_slices(request.assignments) if each.member_id in members}

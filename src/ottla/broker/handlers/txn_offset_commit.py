@@ -43,7 +43,7 @@ async def handle(request: TxnOffsetCommitRequest, context: Context) -> TxnOffset
     turn = TimeSlice()
     refused = await find_unauthorized_or_unknown(partitions_of(request), Operation.READ, context, turn)
     if refused and all([place in refused async for place in in_slices(partitions_of(request), turn)]):
-        return refuse_all(request, Error.NONE, refused)  # nothing is left for the coordinator
+        return refuse_all(request, Error.NONE, refused)  # there are no offsets for the coordinator
     try:
         return await commit(request, refused, context, turn)
     except KafkaError as refusal:
@@ -57,7 +57,8 @@ def partitions_of(request: TxnOffsetCommitRequest) -> Iterator[tuple[str, int]]:
 async def commit(
     request: TxnOffsetCommitRequest, refused: PartitionErrors, context: Context, turn: TimeSlice
 ) -> TxnOffsetCommitResponse:
-    """The group's partition must be part of the transaction: a late request of an older one is not written.
+    """Commit the offsets. The group's partition must be part of the transaction, which excludes late requests of older
+    ones.
 
     Thousands of partitions are written in pieces; all of them become effective with the commit of the transaction, or
     none.
@@ -109,7 +110,7 @@ def start_commit(request: TxnOffsetCommitRequest, refused: PartitionErrors, cont
 
 
 def merge_response(whole: TxnOffsetCommitResponse, piece: TxnOffsetCommitResponse) -> None:
-    """A topic may be split between two pieces."""
+    """Merge a response; a topic may be split between two pieces."""
     for topic in piece.topics:
         if whole.topics and whole.topics[-1].name == topic.name:
             whole.topics[-1].partitions += topic.partitions
@@ -118,8 +119,8 @@ def merge_response(whole: TxnOffsetCommitResponse, piece: TxnOffsetCommitRespons
 
 
 def has_transaction_ended(partition: Partition, request: TxnOffsetCommitRequest, has_marker: bool) -> bool:
-    """Whether the transaction has ended meanwhile. With V2 a marker raises the epoch, and a late marker may belong to
-    the previous transaction.
+    """Return whether the transaction has ended meanwhile. With V2 a marker raises the epoch, and a late marker may
+    belong to the previous transaction.
     """
     known = partition.log.producers.by_id.get(request.producer_id)
     return has_marker or (known is not None and request.producer_epoch < known.epoch)
@@ -138,7 +139,7 @@ async def add_or_verify_partition(request: TxnOffsetCommitRequest, place: tuple[
 
 
 def error_for_version(error: Error, api_version: int) -> Error:
-    """The error for a producer of this version."""
+    """Return the error for a producer of this version."""
     if error is Error.PRODUCER_FENCED:
         return Error.INVALID_PRODUCER_EPOCH
     if error is Error.NETWORK_EXCEPTION:
@@ -151,7 +152,7 @@ def error_for_version(error: Error, api_version: int) -> Error:
 def refuse_all(
     request: TxnOffsetCommitRequest, error: Error, refused: PartitionErrors | None = None
 ) -> TxnOffsetCommitResponse:
-    """The common error of all partitions, and the errors of single partitions."""
+    """Return the common error of all partitions, and the errors of single partitions."""
     errors = refused or {}
     return TxnOffsetCommitResponse(
         topics=[

@@ -63,7 +63,7 @@ class PendingMarkers:
 
     async def wait(self) -> None:
         if self._left:
-            self._done.clear()  # all of the previous ones may be done
+            self._done.clear()  # all previous markers may be written
             try:
                 await asyncio.wait_for(self._done.wait(), WAIT_SECONDS_MAX)
             except TimeoutError:
@@ -95,7 +95,10 @@ async def write(
 
 
 def first_answer(marker: WritableTxnMarker, may: bool) -> Error:
-    """REQUEST_TIMED_OUT until the marker is written; a batch without a producer or its epoch ends no transaction."""
+    """Return the initial result:
+
+    REQUEST_TIMED_OUT until the marker is written, or the error of an invalid producer id or epoch.
+    """
     if not may:
         return Error.CLUSTER_AUTHORIZATION_FAILED
     is_nobody = marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_EPOCH

@@ -70,7 +70,7 @@ class CheckpointWriter:
     # ---- on request
 
     async def sync_start_offsets(self, log_dir: LogDir) -> None:
-        """Returns when the current log start offsets would survive a crash. Raises KafkaError if the write fails."""
+        """Write the log start offsets; on return they would survive a crash. Raises KafkaError."""
         async with self._write_lock:
             if log_dir.offline_reason is None:
                 await self._write(log_dir, LOG_START_OFFSET_FILE, log_dir.start_offsets())
@@ -94,7 +94,10 @@ class CheckpointWriter:
             self._replicas.log_dirs.take_offline(log_dir, f"cannot write {name}: {checkpoints.error}")
 
     def _write_timed(self, checkpoints: CheckpointWrite) -> None:
-        """In a worker thread. The file is small: the duration shows the state of the disk."""
+        """Write a checkpoint file, in a worker thread.
+
+        The file is small, so the duration shows the state of the disk.
+        """
         with self._replicas.log_dirs.sync_times.measure(checkpoints.path):
             checkpoints.write()
 
@@ -107,8 +110,8 @@ class MetadataTransactionRecorder:
 
     Only standalone brokers have one. The number is read when the store has committed the transaction, and written by a
     worker thread while the partition directories are created; nothing waits for it. It is written at once, which covers
-    a kill, and synced for all transactions within PAUSE_SECONDS. A power failure can only leave a number that is too
-    low, which reports no loss. All methods run on the event loop.
+    a killed process, and synced for all transactions within PAUSE_SECONDS. A power failure can only leave a number that
+    is too low, which reports no loss. All methods run on the event loop.
     """
 
     def __init__(self, workers: Executor, last_transaction: Callable[[], int]) -> None:
@@ -119,7 +122,7 @@ class MetadataTransactionRecorder:
         self._task: asyncio.Task[None] | None = None
 
     def record(self, log_dir: LogDir) -> None:
-        """A partition is created or deleted in this directory by the last transaction."""
+        """Record that the last transaction created or deleted a partition in this directory."""
         number = self._last_transaction()
         if number <= max(log_dir.metadata_transaction or 0, self._due.get(log_dir, 0)):
             return
@@ -159,8 +162,8 @@ class MetadataTransactionRecorder:
 
 
 def write_all(due: dict[LogDir, int], *, is_durable: bool) -> None:
-    """In a worker thread. A number that cannot be written stays too low, which reports no loss; the next one is tried
-    again.
+    """Write all numbers, in a worker thread. After a failure the number stays too low, which reports no loss, until the
+    next one.
     """
     for log_dir, number in due.items():
         try:

@@ -1,4 +1,4 @@
-"""Flushes logs to disk in worker threads: the event loop never waits for a disk."""
+"""Flushing of logs to disk by worker threads: the event loop never waits for a disk."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Flusher:
         return True
 
     def _run_timed(self, job: FlushJob, folder: str) -> int:
-        """In a worker thread: sync, and return how long the disk took."""
+        """Sync in a worker thread, and return how long the disk took."""
         started_ns = time.monotonic_ns()
         with self._sync_times.measure(folder):
             job.run()

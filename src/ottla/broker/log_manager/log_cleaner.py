@@ -1,8 +1,8 @@
-"""Log cleaner: selects the dirtiest log, has it compacted by another process, and replaces its segments.
+"""Log cleaner: selects the dirtiest log, starts its compaction in another process, and replaces its segments.
 
 storage/cleaning/plan.py makes the decisions, storage/cleaning/process.py does the work. This module connects both in
 cleaner tasks (`log.cleaner.threads`, one process each). If a log is truncated, moved or deleted while it is cleaned,
-the whole result is dropped.
+the whole result is discarded.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ FAILED_PROCESSES_MAX: Final = 10  # failed processes over one log
 
 
 class CleanerDiedError(Exception):
-    """The process ended, or was ended, before it was done."""
+    """The process ended, or was killed, before it was done."""
 
     def __init__(self, message: str, *, is_our_doing: bool = False, is_stalled: bool = False) -> None:
         super().__init__(message)
         self.was_killed = is_our_doing
-        self.is_stalled = is_stalled  # it would never have ended
+        self.is_stalled = is_stalled  # the process made no progress
 
 
 class CleanerProcess:
@@ -124,7 +124,7 @@ class CleanerProcess:
             self._process.kill()
 
     async def end(self) -> int:
-        """End the process and wait until it is gone, even if a disk does not answer; returns its exit code."""
+        """End the process and wait for its end, even if a disk does not respond; returns its exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -200,7 +200,7 @@ class CleanerBackoff:
         return wait is None or now_ms >= wait[0]
 
     def record_failure(self, folder: str, now_ms: int) -> bool:
-        """Returns whether this is the first failure since the last success: only that one is logged."""
+        """Record a failure. Returns whether it is the first since the last success: only that one is logged."""
         before = self._waits.get(folder)
         wait_ms = WAIT_MS_MIN if before is None else min(2 * before[1], WAIT_MS_MAX)
         self._waits[folder] = (now_ms + wait_ms, wait_ms)
@@ -234,7 +234,7 @@ class SelectedLog:
         return os.path.dirname(self.directory)
 
     def is_current(self) -> bool:
-        """Whether the log is still the one that was selected."""
+        """Return whether the log is still the one that was selected."""
         is_same = self.partition.log is self.log and not self.partition.is_deleted
         return is_same and self.log.settings.cleanup_policy == self.settings.cleanup_policy
 
@@ -262,7 +262,7 @@ class LogCleaner:
         self._changed = asyncio.Event()
         self._in_progress: set[TopicPartition] = set()
         self._failed_processes: dict[TopicPartition, int] = {}
-        self._starved: set[TopicPartition] = set()  # an idle processor never became available for them
+        self._starved: set[TopicPartition] = set()  # the processor was never idle for them
         self._backoff = CleanerBackoff()
         self._cleaner_settings = cleaner_settings(node.settings)
         self.uncleanable: dict[TopicPartition, tuple[Log, TopicSettings]] = {}  # uncleanable until they change
@@ -275,14 +275,14 @@ class LogCleaner:
             self._start_tasks()
 
     async def stop(self) -> None:
-        """Stop at once: unfinished work is dropped, and leaves only files that the next start removes."""
+        """Stop at once. Unfinished work is discarded; the next start removes its files."""
         lanes = list(self._tasks.values())
         for lane in lanes:
             lane.cancel()
         await asyncio.gather(*lanes, return_exceptions=True)
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
-        """As in Kafka, a changed cleaner setting restarts the cleaner."""
+        """Apply changed settings. As in Kafka, they restart the cleaner."""
         new = cleaner_settings(settings)
         if new == self._cleaner_settings:
             return
@@ -353,7 +353,7 @@ class LogCleaner:
                 logger.warning("cannot determine whether %s needs cleaning: %s", partition.name, error)
             else:
                 dirtiest = max(dirtiest, cleanable.ratio)
-                if cleanable.is_checkpoint_wrong:  # retention was faster, or the end of the log was lost
+                if cleanable.is_checkpoint_wrong:  # retention has removed the segments, or the end of the log was lost
                     partition.log.cleaned_offset = cleanable.first_dirty_offset
                 if cleanable.needs_cleaning(partition.log.settings):
                     due.append(SelectedLog(partition, cleanable))
@@ -495,7 +495,7 @@ class LogCleaner:
 
 
 def cleaner_settings(settings: BrokerSettings) -> tuple[float, ...]:
-    """All that makes a difference to work under way."""
+    """Return the settings that affect running work."""
     return (
         settings.log_cleaner_threads,
         settings.log_cleaner_backoff_ms,
@@ -521,7 +521,7 @@ def log_facts(partition: Partition) -> CleanableLog:
 
 
 def make_job(chosen: SelectedLog, settings: BrokerSettings, now_ms: int, sizes: list[tuple[int, int]]) -> CleanJob:
-    """The whole task in numbers; `sizes` are those of the index files."""
+    """Return the job for the cleaner process; `sizes` are those of the index files."""
     log = chosen.log
     topic_settings = chosen.settings
     end = chosen.cleanable.first_uncleanable_offset
@@ -557,7 +557,7 @@ def make_job(chosen: SelectedLog, settings: BrokerSettings, now_ms: int, sizes: 
 
 
 def index_sizes(directory: str, base_offsets: list[int]) -> list[tuple[int, int]]:
-    """Sizes of both indexes of each segment; FileNotFoundError if one has gone."""
+    """Return the sizes of both indexes of each segment. Raises FileNotFoundError if one is missing."""
     return [
         (
             os.stat(files.segment_path(directory, base_offset, files.INDEX_SUFFIX)).st_size,

@@ -43,7 +43,7 @@ class LogDirFailureHandler:
         give_up: Callable[[str], None],
         tell_controller: Callable[[], None] | None = None,
     ) -> None:
-        """`tell_controller` reports changed `replicas.offline` to a remote controller."""
+        """`tell_controller` reports a changed `replicas.offline` to a remote controller."""
         self._report_to_controller = tell_controller
         self._replicas = replicas
         self._controller = controller
@@ -79,7 +79,7 @@ class LogDirFailureHandler:
     async def _publish_offline(self, names: list[TopicPartition]) -> None:
         try:
             await self._controller.change(lambda image: decide_offline(image, self._replicas.node_id, names))
-        except KafkaError as refusal:  # clients learn it from the responses of the partitions
+        except KafkaError as refusal:  # clients get the error from the responses of the partitions
             logger.error("cannot store that %d partitions have no leader: %s", len(names), refusal)
 
     def __repr__(self) -> str:
@@ -90,12 +90,12 @@ class LogDirFailureHandler:
 class DiskSpaceMonitor:
     """Scheduled task: waits for space on full disks, then resumes the partitions that need it.
 
-    Appends resume by themselves. A leadership that was given up, a log that could not be opened and a directory that
-    could not be created do not: for them a worker thread tests each directory of `log.dirs` once a second. Nothing runs
-    without waiting partitions.
+    Appends resume by themselves. Lost leadership, logs that could not be opened, and directories that could not be
+    created do not resume by themselves: for them a worker thread tests each directory of `log.dirs` once per second,
+    while partitions wait.
 
     A nearly full disk may accept the test but not the next append. A partition that is soon full again waits twice as
-    long as before: it must not lead and stop leading every other second.
+    long as before: it must not start and stop leading every other second.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 CHUNKS_PER_SECOND: Final = 10  # of a throttled move
 CHUNK_BYTES_MIN: Final = 64 << 10
 RECOVERY_CHECK_SECONDS: Final = 1.0  # between two checks whether a partition to move has recovered
-WAIT_SECONDS: Final = 0.5  # maximum delay of a changed limit
+WAIT_SECONDS: Final = 0.5  # maximum time until a changed limit takes effect
 
 
 class LogDirMoves:
@@ -59,18 +59,20 @@ class LogDirMoves:
         at_once = live.broker.num_replica_alter_log_dirs_threads or len(replicas.log_dirs.dirs)
         self._recovery_timer: asyncio.TimerHandle | None = None
         self._slots = asyncio.Semaphore(at_once)
-        self._bandwidth = asyncio.Lock()  # throttled copies wait here for their share
+        self._bandwidth = asyncio.Lock()  # throttled copies wait here for bandwidth
         num = live.broker.alter_log_dirs_replication_quota_window_num
         self._rate = ReplicationQuotaRate(
             Windows(num, live.broker.alter_log_dirs_replication_quota_window_size_seconds * 1000)
         )
 
     def moves_into(self, path: str) -> list[FutureLog]:
-        """The moves into this directory."""
+        """Return the moves into this directory."""
         return [move for move in self._moves.values() if move.is_wanted and move.target.path == path]
 
     def start(self, partition: Partition, target: LogDir) -> None:
-        """Move a partition. An earlier move of it to another directory ends; a move to its own directory is none."""
+        """Move a partition. An earlier move of it to another directory ends; a move to its current directory does
+        nothing.
+        """
         name = partition.name
         earlier = self._moves.get(name)
         if earlier is not None:
@@ -84,7 +86,7 @@ class LogDirMoves:
         self._tasks[name] = tasks.spawn(run, f"moving {name}")
 
     def stop(self) -> None:
-        """The broker stops: running moves are restarted at the next start."""
+        """Stop all moves; they are restarted at the next start of the broker."""
         for task in self._tasks.values():
             task.cancel()
         if self._recovery_timer is not None:
@@ -139,7 +141,7 @@ class LogDirMoves:
             self._replicas.log_dirs.take_offline(move.target, f"cannot write: {error}")
 
     async def _copy(self, partition: Partition, move: FutureLog) -> bool:
-        """Whether the partition is in its new directory."""
+        """Return whether the partition is in its new directory."""
         logger.info("moving %s from %s to %s", move.partition, move.source_directory, move.target.path)
         move.log.is_moving_log_dir = True
         while self._may_continue(partition, move):
@@ -168,12 +170,12 @@ class LogDirMoves:
         return move.is_wanted and not partition.is_deleted and not has_failed
 
     async def _retire_source(self, partition: Partition, move: FutureLog) -> None:
-        """Only flushed data may replace the old files."""
+        """Flush the copy and remove the source: only flushed data may replace the old files."""
         logger.info("moved %s to %s", move.partition, move.target.path)
         source = self._replicas.log_dirs.complete_move(move.log, move.source_directory)
         is_safe = await self._flusher.flush(partition) or partition.is_deleted
         if not is_safe or source.offline_reason is not None:
-            return  # both stay; the next start keeps the longer one
+            return  # both copies stay; the next start keeps the longer one
         if source.metadata_transaction is not None:  # the number must survive the removal of the old directory
             await run_in_worker(self._workers, move.target.record_transaction, source.metadata_transaction)
         due_ms = self._clock.now_ms() + move.log.settings.file_delete_delay_ms
@@ -191,7 +193,7 @@ class LogDirMoves:
         return min(COPY_BYTES_MAX, max(CHUNK_BYTES_MIN, self._bytes_per_second // CHUNKS_PER_SECOND))
 
     async def _wait_for_turn(self, move: FutureLog, length: int) -> None:
-        """Keep all moves together below the limit, which may change at any time."""
+        """Wait until the next chunk keeps all moves below the limit, which may change at any time."""
         async with self._bandwidth:
             while move.is_wanted and (wait_ms := self._wait_ms()) > 0:
                 await asyncio.sleep(min(WAIT_SECONDS, wait_ms / 1000))

@@ -6,7 +6,7 @@ recovered in a worker thread; a partition is served as soon as its own recovery 
 
 Of the recovery threads of a directory one takes the smallest remaining log, the others the largest: most partitions
 return at once, and the large ones are not the last. Logs with almost nothing to read are opened many at a time, because
-handing over each of them would cost more than opening it.
+passing each of them to a thread would cost more than opening it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from ottla.storage.transaction_check import TransactionIndexWrongError, Transact
 
 logger = logging.getLogger(__name__)
 
-RECOVERY_WAIT_SECONDS = 2.0  # how long the start waits for recoveries, which is enough for a small broker
-LARGE_RECOVERY_WAIT_SECONDS = 0.2  # the same when only large logs are left
+RECOVERY_WAIT_SECONDS = 2.0  # maximum wait of the start for recoveries; enough for a small broker
+LARGE_RECOVERY_WAIT_SECONDS = 0.2  # the same if only large logs remain
 SMALL_BYTES_MAX = 64 << 20  # to read: a few hundredths of a second
 TINY_BYTES_MAX = 64 << 10
 TINY_LOGS_PER_BATCH = 64
@@ -149,13 +149,13 @@ class LogLoader:
             logger.info("%d partitions are still recovering; all others are served", left)
 
     async def retry(self, folder: str) -> None:
-        """This log directory has space again: open the logs that did not fit."""
+        """Open the logs that did not fit on this log directory, which has space again."""
         due = [each for each in self.without_space if os.path.dirname(each.copies[0].directory) == folder]
         self.without_space = [each for each in self.without_space if each not in due]
         await self._recover_all(deque(due), takes_smallest=True)
 
     def offline_partitions(self) -> list[TopicPartition]:
-        """Partitions that must be in a failed log directory: they are in no other."""
+        """Return the partitions that must be in a failed log directory, because they are in no other."""
         if self._log_dirs.are_all_online:
             return []
         replicas = self._replicas
@@ -187,7 +187,7 @@ class LogLoader:
             self._on_open_failure(UncleanLog([found], topic), error)
 
     def _on_open_failure(self, each: UncleanLog, error: Exception) -> None:
-        """A log that cannot be opened, or a failed disk, must not block the other partitions."""
+        """Handle a log that cannot be opened, so that it does not block the other partitions."""
         found = each.copies[0]
         logger.error("cannot open %s: %s", found.directory, error)
         if isinstance(error, OSError) and not files.is_transient(error):
@@ -241,7 +241,7 @@ class LogLoader:
             raise unforeseen
 
     def _open_all(self, some: list[UncleanLog]) -> list[list[Log] | Exception]:
-        """In a worker thread: a log that cannot be opened returns its error and does not block the others."""
+        """Open the logs in a worker thread. For a log that cannot be opened, returns its error."""
         opened: list[list[Log] | Exception] = []
         for each in some:
             try:
@@ -263,8 +263,8 @@ class LogLoader:
     def _keep_best(self, opened: list[tuple[UnopenedLog, Log]], topic: TopicImage) -> tuple[UnopenedLog, Log]:
         """Keep the best of two copies: after an interrupted move, or when a failed log directory is back.
 
-        As in an election, the copy with the highest leader epoch wins, then the longest: it has all committed records.
-        A directory that was offline may contain records that no other replica accepted.
+        As in an election, that is the copy with the highest leader epoch, then the longest one: it has all committed
+        records. A directory that was offline may contain records that no other replica accepted.
         """
         own = [copy for copy in opened if copy[1].topic_id in (None, topic.topic_id)] or opened
         best = max(own, key=lambda copy: (copy[1].epochs.latest_epoch, copy[1].end_offset, copy[1].log_start_offset))
@@ -311,7 +311,7 @@ class LogLoader:
 
 
 def next_to_recover(queue: deque[UncleanLog], *, takes_smallest: bool) -> list[UncleanLog]:
-    """The next log, or several that are opened faster than they are handed over."""
+    """Return the next log, or several small ones."""
     take = queue.popleft if takes_smallest else queue.pop
     taken = [take()]
     while (
@@ -322,7 +322,7 @@ def next_to_recover(queue: deque[UncleanLog], *, takes_smallest: bool) -> list[U
 
 
 def measure_unread_bytes(unclean: list[UncleanLog]) -> None:
-    """In a worker thread: determine how much of each log recovery must read."""
+    """Determine how much of each log recovery must read, in a worker thread."""
     for each in unclean:
         for found in each.copies:
             try:
@@ -332,7 +332,7 @@ def measure_unread_bytes(unclean: list[UncleanLog]) -> None:
 
 
 def group_by_partition(found: list[UnopenedLog]) -> list[list[UnopenedLog]]:
-    """Usually one directory per partition."""
+    """Group the directories by partition; usually there is one each."""
     groups: dict[TopicPartition, list[UnopenedLog]] = {}
     for one in found:
         groups.setdefault(one.partition, []).append(one)
@@ -347,7 +347,7 @@ class IndexRebuilds:
         self._running: dict[Segment | Log, asyncio.Task[None]] = {}
 
     async def wait_for(self, needed: RebuildNeededError | TransactionIndexWrongError) -> None:
-        """Returns when the indexes are rebuilt. All readers that found the same damage wait for the same rebuild."""
+        """Wait for the rebuild of the indexes, which all readers that found the same damage share."""
         if isinstance(needed, RebuildNeededError):
             if needed.segment not in self._running:
                 self._start(needed.segment, IndexRebuild(needed.segment, needed.why))
@@ -356,7 +356,7 @@ class IndexRebuilds:
             await self.check_transactions(needed.log)
 
     async def check_transactions(self, log: Log) -> None:
-        """Returns when the transaction indexes match the markers of the log."""
+        """Compare the transaction indexes with the markers of the log, and rebuild those that differ."""
         if log not in self._running:
             self._start(log, TransactionRebuild(log))
         await asyncio.shield(self._running[log])

@@ -57,7 +57,7 @@ class TaskScheduler:
         self.schedule("removal", 0, lambda: int(REMOVAL_SECONDS * 1000), self.remove_deleted)
 
     def _start_checkpoints(self, settings: BrokerSettings, first_ms: int) -> None:
-        """High watermarks are checkpointed from the start, as in Kafka, which detects a dead disk soon."""
+        """Start the checkpoints of high watermarks at once, as in Kafka, which detects a failed disk early."""
         checkpoints = self._checkpoints
         recovery_ms = max(CHECKPOINT_MS_MIN, settings.log_flush_offset_checkpoint_interval_ms)
         start_ms = max(CHECKPOINT_MS_MIN, settings.log_flush_start_offset_checkpoint_interval_ms)
@@ -71,7 +71,7 @@ class TaskScheduler:
             task.cancel()
 
     def _flush_interval_ms(self) -> int:
-        """At least once a second, for the flush.ms of topics."""
+        """Return the interval: at most a second, for the flush.ms of topics."""
         return max(FLUSH_MS_MIN, min(1000, self._node.settings.log_flush_scheduler_interval_ms))
 
     def schedule(self, name: str, first_ms: int, interval_ms: Callable[[], int], chore: ScheduledTask) -> None:
@@ -110,11 +110,11 @@ class TaskScheduler:
                 begun.append((partition, job))
 
     def _log_failure(self, partition: Partition, refusal: KafkaError) -> None:
-        """A full or failing disk: continue with the other partitions."""
+        """Log the failure of a full or failing disk, and continue with the other partitions."""
         logger.warning("cannot delete old segments of %s: %s", partition.name, refusal)
 
     async def remove_expired_producers(self) -> None:
-        """Forget producers that have been silent for producer.id.expiration.ms."""
+        """Remove producers without a write for producer.id.expiration.ms."""
         now_ms, silent_ms = self._clock.now_ms(), self._node.settings.producer_id_expiration_ms
         await for_each_partition(
             self._replicas, lambda partition: partition.log.producer_state.remove_expired(now_ms, silent_ms)

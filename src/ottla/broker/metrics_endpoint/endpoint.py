@@ -53,7 +53,7 @@ class Routes:
     """The paths of the endpoint.
 
     /metrics   Prometheus; with ?partitions=true also four metrics of every partition /jolokia   the same metrics under
-    Kafka's MBean names, as Jolokia's JSON /healthz   200 while the process is alive /readyz    200 while every
+    Kafka's MBean names, as Jolokia's JSON /healthz 200 while the process runs /readyz    200 while every
     partition is served, 503 before that and during a stop
 
     The last two need no password.
@@ -160,7 +160,7 @@ class MetricsEndpoint:
         self._ticker = tasks.spawn_restarting(self._tick_forever, "bringing the metrics up to date")
 
     def set_serving(self) -> None:
-        """The broker accepts clients."""
+        """Set the state to running: the broker accepts clients."""
         self._state.is_serving = True
 
     def set_stopping(self) -> None:
@@ -175,7 +175,7 @@ class MetricsEndpoint:
     # ---- for the routes
 
     def families(self) -> Iterable[Family | None]:
-        """Metrics without an MBean name."""
+        """Return the metrics without an MBean name."""
         yield from own_families(
             self._node,
             self._observed.counters,
@@ -224,7 +224,7 @@ class MetricsEndpoint:
                 until = time.monotonic() + SLICE_SECONDS
 
     def _refresh_disks(self) -> None:
-        """In a worker thread, one look at a time: a dead file system may never answer."""
+        """Read the disk usage in a worker thread, one read at a time: a failed file system may never respond."""
         if self._disk_refresh is None or self._disk_refresh.done():
             paths = [
                 log_dir.path for log_dir in self._observed.replicas.log_dirs.dirs if log_dir.offline_reason is None

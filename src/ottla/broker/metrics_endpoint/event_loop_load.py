@@ -43,7 +43,7 @@ class EventLoopLoad:
 
     @property
     def slow(self) -> IterationTime:
-        """What the time of all slow iterations was spent on."""
+        """How the time of all slow iterations was spent."""
         return self._poller.slow_iterations.total
 
     @property
@@ -72,7 +72,7 @@ class EventLoopLoad:
 
 
 def loop_report(poller: Poller) -> dict[str, float]:
-    """The longest iteration with its time, if it took over 10 ms, and the maximum work of one iteration."""
+    """Return the longest iteration with its time, if it took over 10 ms, and the maximum work of one iteration."""
     running_ns, waiting_ns, asleep_ns = poller.slow_iterations.longest
     return {
         "longest_callback_ms": round(poller.longest_ns / 1e6, 3),

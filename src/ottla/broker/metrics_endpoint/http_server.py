@@ -4,8 +4,8 @@ Rules:
 1. Responses are written in slices of a few milliseconds: a scrape never delays a client of the broker.
 2. Everything is bounded: heads, bodies, connections, and all waits for a client.
 3. A malformed request gets a 4xx response with its reason, and the connection is closed.
-4. If bound to loopback, the server answers only to host names of this machine: protects against DNS rebinding.
-5. A wrong password is refused after a delay, and the connection is closed.
+4. If bound to loopback, the server accepts only host names of this machine, as a protection against DNS rebinding.
+5. A wrong password is rejected after a delay, and the connection is closed.
 6. Worker threads do the TLS handshakes.
 """
 
@@ -56,7 +56,7 @@ class BasicAuthentication:
         self._expected = b64encode(f"{name}:{password}".encode())
 
     def accepts(self, header: str) -> bool:
-        """Whether an `Authorization` header contains the right password."""
+        """Return whether an `Authorization` header contains the right password."""
         scheme, _, token = header.partition(" ")
         given = token.strip().encode("latin-1", "replace")
         return compare_digest(given, self._expected) and scheme.lower() == "basic"
@@ -149,7 +149,7 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, port: int) -> None:
-        """Raises OSError if the address is not available."""
+        """Start listening. Raises OSError if the address is not available."""
         self._server = await asyncio.start_server(self._on_connected, self.host, port, limit=HEAD_BYTES_MAX)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -193,7 +193,7 @@ class HttpServer:
             writer.close()
 
     async def _serve_one(self, reader: Reader, writer: Writer, patience_s: float) -> bool:
-        """Answer one request; returns whether the connection stays open."""
+        """Handle one request; returns whether the connection stays open."""
         async with asyncio.timeout(patience_s):
             first = await reader.read(1)
         if not first:
@@ -213,7 +213,7 @@ class HttpServer:
         return keeps_open
 
     def _check_host(self, host: str) -> None:
-        """With DNS rebinding a browser sends the attacker's host name."""
+        """Check the host name: with DNS rebinding a browser sends the attacker's."""
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         name = name.strip("[]").lower()
         if is_loopback(self.host) and not (name in ("localhost", socket.gethostname().lower()) or _is_address(name)):

@@ -54,7 +54,7 @@ class Disk(NamedTuple):
 
 
 def read_disks(paths: list[str]) -> list[Disk]:
-    """May block on a file system that does not answer: not for the loop."""
+    """Return the file systems. May block on a file system that does not respond: not for the loop."""
     found = []
     for path in paths:
         try:
@@ -149,7 +149,7 @@ def _audit_families(audit: AuditCounters) -> Iterator[Family]:
 
 
 def _request_family(counters: BrokerCounters) -> Family:
-    """A native Prometheus histogram: allows percentiles over any time and several brokers."""
+    """Return a native Prometheus histogram, for percentiles over any time and several brokers."""
     samples: list[Sample] = []
     for meter in counters.requests.values():
         if meter.count:
@@ -177,7 +177,7 @@ def _unsupported_family(unsupported: UnsupportedRequests, now_ms: int) -> Family
 
 
 def _histogram_samples(labels: tuple[tuple[str, str], ...], histogram: Histogram) -> Iterator[Sample]:
-    """Every second bound: a factor of two is fine enough."""
+    """Yield every second bound: a factor of two is precise enough."""
     seen = 0
     for place, count in enumerate(histogram.counts[:-1]):
         seen += count
@@ -219,11 +219,11 @@ def _single_families(*rows: tuple[str, str, str, float]) -> Iterator[Family]:
 
 
 def client_families(samples: Iterable[ClientSample]) -> Iterator[Family]:
-    """One family per metric that clients pushed (KIP-714); its samples are contiguous.
+    """Yield one family per metric that clients pushed (KIP-714); its samples are contiguous.
 
     `org.apache.kafka.producer.record.send.total` becomes `ottla_client_producer_record_send_total`, with the client as
-    labels. Clients choose names of metrics and attributes. They must not break the page: names are cleaned, and the
-    first of two equal names wins.
+    labels. Clients choose names of metrics and attributes. Invalid characters are replaced, and the first of two equal
+    names is used.
     """
     seen: set[str] = set()
     for name, group in groupby(samples, key=lambda sample: sample.name):
@@ -247,13 +247,13 @@ def client_labels(sample: ClientSample) -> Labels:
 
 
 def prometheus_name(text: str) -> str:
-    """A valid Prometheus name: starts with a letter, without consecutive underscores."""
+    """Return a valid Prometheus name: starts with a letter, without consecutive underscores."""
     name = _NOT_IN_NAMES.sub("_", text).strip("_").lower()
     return name if name[:1].isalpha() else f"x_{name}"
 
 
 def healing_families(status: HealingStatus | None) -> Iterator[Family]:
-    """Metrics of healing at the controller; `status` is None on all other brokers."""
+    """Return the metrics of healing on the controller; `status` is None on all other brokers."""
     if status is None:
         return
     away = [Sample((("broker", str(broker)),), ms / 1000) for broker, ms in sorted(status.away_ms.items())]

@@ -37,11 +37,11 @@ class BrokerMetricsSources(NamedTuple):
 
 
 class MetricsAccessError(Exception):
-    """Why the endpoint cannot be opened with these settings, in one line."""
+    """The reason why the endpoint cannot be opened with these settings, in one line."""
 
 
 async def start_monitor(observed: BrokerMetricsSources) -> MetricsEndpoint | None:
-    """Raises OSError if the address is not available, MetricsAccessError for a bad certificate."""
+    """Start the endpoint if it is enabled. Raises OSError or, for an invalid certificate, MetricsAccessError."""
     if observed.node.settings.ottla_metrics_port < 0:
         return None
     from ottla.broker.metrics_endpoint.endpoint import MetricsEndpoint  # noqa: PLC0415 (most brokers in tests have none)

@@ -213,7 +213,7 @@ class StateBeans:
 
     @property
     def recovering(self) -> int:
-        """Partitions that are not served yet, without failed ones."""
+        """Return the number of partitions that are not served yet, without failed ones."""
         return len(self._replica_set.recovering_partitions - self._publisher.failed)
 
     def _server(self) -> Iterator[Bean | None]:
@@ -234,7 +234,7 @@ class StateBeans:
         yield Bean(ObjectName(SERVER, (("type", "app-info"), ("id", str(self._node.id)))), of_node)
 
     def _handler_pool(self) -> Iterator[Bean | None]:
-        """One loop reads, handles and answers: its idle share appears under both of Kafka's names."""
+        """Yield the idle share of the event loop, under both of Kafka's names."""
         idle = self._loop_watch.idle
         attributes: dict[str, Value] = {
             "Count": self._loop_watch.idle_ns,
@@ -458,7 +458,7 @@ class ProcessBeans:
             yield Bean(ObjectName(JAVA, (("type", "GarbageCollector"), ("name", name))), attributes)
 
     def _memory(self) -> Iterator[Bean | None]:
-        """There is no separate heap: reports the resident memory of the process."""
+        """Yield the resident memory of the process, which has no separate heap."""
         used, total = process.resident_bytes(), process.memory_bytes()[0]
         yield self._bean("Memory", {"HeapMemoryUsage": {"init": 0, "used": used, "committed": used, "max": total}})
 

@@ -192,7 +192,7 @@ class TrafficBeans:
     # ---- topics
 
     def _topics(self) -> Iterator[Bean | None]:
-        """The totals of the broker, then each topic with traffic, name by name."""
+        """Yield the totals of the broker, then each topic with traffic, name by name."""
         now_s, traffic = time.monotonic(), self._replicas.traffic
         total = traffic.total()
         used = [(topic, of_topic) for topic, of_topic in traffic.topics.items() if not of_topic.is_idle]
@@ -213,7 +213,7 @@ class TrafficBeans:
     # ---- requests
 
     def _named_meters(self) -> list[tuple[str, RequestMeter]]:
-        """Fetches appear twice, as in Kafka: as Fetch and as FetchConsumer."""
+        """Return the meters of all APIs. As in Kafka, fetches appear as Fetch and as FetchConsumer."""
         used = [(meter.request, meter) for meter in self._counters.requests.values() if meter.count]
         return used + [("FetchConsumer", meter) for name, meter in used if name == "Fetch"]
 
@@ -248,7 +248,7 @@ class TrafficBeans:
         return found
 
     def _errors(self) -> Iterator[tuple[str, str, int]]:
-        """By request and error. Produce and Fetch record only errors: successes are counted by topic."""
+        """Yield counts by request and error. Produce and Fetch record only errors: successes are counted by topic."""
         counters = self._counters
         total = self._replicas.traffic.total()
         counts = {(PRODUCE, 0): total.appends, (FETCH, 0): total.reads, **counters.errors}
@@ -306,7 +306,7 @@ class TrafficBeans:
     # ---- queues
 
     def _request_channel(self) -> Iterator[Bean | None]:
-        """There is no queue between sockets and handlers: requests wait in their connections."""
+        """Yield the sizes of queues, always 0: requests wait in their connections."""
         open_ = self._connections.connections
         waiting = sum(1 for connection in open_ if connection.has_deferred_frame)
         unsent = sum(1 for connection in open_ if connection.unsent_chunks)
@@ -398,7 +398,7 @@ def labels(share: QuotaMeter) -> Labels:
 
 
 def object_name(type_: str, share: QuotaMeter) -> ObjectName:
-    """Kafka omits the parts that the share does not depend on."""
+    """Return the MBean name. As in Kafka, it omits the parts that the share does not depend on."""
     named = (("user", share.rule.user), ("client-id", share.rule.client_id))
     keys = tuple((key, value if _PLAIN.fullmatch(value) else quoted(value)) for key, value in named if value)
     return ObjectName(SERVER, (("type", type_), *keys))

@@ -3,7 +3,7 @@
 Rules:
 1. One request at a time, with all proposals so far; the next one follows its response.
 2. A proposal with an unknown result is sent again until the result is known or the partition has a newer role. A
-   proposal names the state that it replaces: it cannot take effect twice.
+proposal contains the state that it replaces, so it cannot take effect twice.
 3. Replicas that catch up join the ISR at once; lagging replicas are found periodically.
 """
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 PROPOSALS_PER_REQUEST_MAX: Final = 2_000
 RETRY_SECONDS: Final = 0.1
 RETRY_SECONDS_MAX: Final = 2.0
-# The partition has changed and the new state will arrive. Proposed again late, in case it does not.
+# The partition has changed and the new state will arrive; otherwise it is proposed again later.
 STALE_STATE_ERRORS: Final = (
     Error.FENCED_LEADER_EPOCH,
     Error.INVALID_UPDATE_VERSION,
@@ -99,14 +99,14 @@ class AlterPartitionManager:
             task.cancel()
 
     def submit(self, partition: Partition) -> None:
-        """A leader may have a proposal."""
+        """Check whether this leader has a proposal, and send it."""
         self._pending[partition] = None
         self._wakeup.set()
 
     # ---- periodic
 
     async def _shrink_periodically(self) -> None:
-        """Twice per replica.lag.time.max.ms, as in Kafka."""
+        """Remove lagging replicas from ISRs, twice per replica.lag.time.max.ms, as in Kafka."""
         while True:
             await asyncio.sleep(max(0.05, self._replicas.lag_ms_max / 2000))
             await for_each_partition(self._replicas, self._check_lagging)
@@ -135,7 +135,7 @@ class AlterPartitionManager:
                 wait = RETRY_SECONDS
 
     async def _propose(self, proposals: list[SentProposal]) -> None:
-        """Proposals with an unknown result are sent again together with new ones."""
+        """Send all proposals, including those with an unknown result."""
         try:
             verdicts = await self._alter_partitions([proposal for _, proposal in proposals])
             for (partition, proposal), verdict in zip(proposals, verdicts, strict=True):
@@ -148,7 +148,7 @@ class AlterPartitionManager:
             raise
 
     def _collect(self) -> list[SentProposal]:
-        """The proposals to send now: first those with an unknown result that are still pending."""
+        """Return the proposals to send now: first those with an unknown result that are still pending."""
         proposals = [entry for entry in dict.fromkeys(self._unresolved) if entry[0].is_pending_proposal(entry[1])]
         self._unresolved = []
         now_ms, own_epoch = self._now_ms(), self._broker_epoch()
@@ -188,7 +188,7 @@ class AlterPartitionManager:
             self._count(partition, proposal, set(verdict.isr))
             return
         self.failures += 1
-        # A replica on a stopping broker is refused for each of its partitions: not worth a line each.
+        # A replica on a stopping broker is rejected for each of its partitions, which is not logged individually.
         log = logger.debug if error is Error.INELIGIBLE_REPLICA else logger.info
         log("%s: the controller answers %s to %s", partition.name, error.name, proposal)
         loop = asyncio.get_running_loop()

@@ -2,10 +2,10 @@
 
 Rules:
 1. Pure: times are arguments, from a monotonic clock.
-2. In a session (KIP-227) a request names only partitions whose position has changed.
+2. In a session (KIP-227) a request contains only partitions whose position has changed.
 3. A delayed partition (failed fetch, pending flush, throttle) leaves the session and joins it later: it delays no other
    partition.
-4. The response of a partition counts only if no later request has named it again.
+4. The response for a partition is used only if no later request contains the partition again.
 5. While records of a partition are in flight it leaves the session for a second request: the leader would send them
    again.
 """
@@ -38,7 +38,7 @@ class FollowedPartition:
         self.log_start_offset = -1
         self.is_in_session = False
         self.failures = 0  # since the last success
-        self.lag = UNKNOWN_LAG  # records that the leader had more at the last response
+        self.lag = UNKNOWN_LAG  # number of records missing here at the last response
 
     @property
     def is_behind(self) -> bool:
@@ -65,7 +65,7 @@ class FetchPlan:
 
     def __init__(self) -> None:
         self.followed: dict[Key, FollowedPartition] = {}
-        self._to_request: dict[Key, None] = {}  # to be named in the next request
+        self._to_request: dict[Key, None] = {}  # to be added to the next request
         self._to_forget: dict[Key, None] = {}  # to be removed from the session
         self._delayed: dict[Key, int] = {}  # delayed until this time
         self._session_id = NO_SESSION
@@ -108,27 +108,30 @@ class FetchPlan:
             self._to_forget[key] = None
 
     def candidates(self, now_ms: int) -> list[FollowedPartition]:
-        """The partitions that the next request would name, first those whose delay is over."""
+        """Return the partitions of the next request, starting with those whose delay is over."""
         due = [key for key, until_ms in self._delayed.items() if until_ms <= now_ms]
         asked = self.followed if self._session_epoch == INITIAL_EPOCH else self._to_request
         return [self.followed[key] for key in (*due, *(key for key in asked if key not in self._delayed))]
 
     def delay_after_failure(self, followed: FollowedPartition, longest_ms: int, now_ms: int) -> int:
-        """Delay a partition longer with each failure; returns the delay."""
+        """Delay a partition, longer with each failure; returns the delay."""
         delay_ms = min(longest_ms, FIRST_DELAY_MS << min(followed.failures, 16))
         followed.failures += 1
         self.delay(followed, now_ms + delay_ms)
         return delay_ms
 
     def request_again(self, followed: FollowedPartition) -> None:
-        """Its log end or log start offset has changed: the next request reports it to the leader."""
+        """Include a partition with a changed log end or log start offset in the next request."""
         if self.followed.get(followed.key) is followed and followed.key not in self._delayed:
             self._to_request[followed.key] = None
 
     # ---- requests and responses
 
     def next_request(self, now_ms: int, under_way: FetchRequestPlan | None = None) -> FetchRequestPlan | None:
-        """The next request; None if there is nothing to fetch now. `under_way` has no response yet."""
+        """Return the next request; None if there is nothing to fetch now.
+
+        `under_way` is a request without a response.
+        """
         for key in [key for key, until_ms in self._delayed.items() if until_ms <= now_ms]:
             self.release(key)
         if len(self._delayed) == len(self.followed):
@@ -156,7 +159,7 @@ class FetchPlan:
         return {each.key: None for each in asked if each is not None and each.is_in_session and each.lag > 0}
 
     def restore_in_flight(self, answered: FetchRequestPlan) -> None:
-        """Name the partitions again that left the session because of this request."""
+        """Add the partitions again that left the session because of this request."""
         for key in answered.wanted:
             followed = self.followed.get(key)
             if followed is not None and not followed.is_in_session and key not in self._delayed:
@@ -169,20 +172,20 @@ class FetchPlan:
         return followed.position
 
     def update_session(self, ask: FetchRequestPlan, session_id: int) -> None:
-        """The leader has responded; it remembers the partitions if it assigned a session id."""
+        """Process a response; the leader keeps the partitions if it assigned a session id."""
         if ask.session_epoch == INITIAL_EPOCH and session_id != NO_SESSION:
             self._session_id = session_id
             self._session_epoch = 1
 
     def reset_session(self) -> None:
-        """The leader has no session: the next request names all partitions."""
+        """Start a new session: the next request contains all partitions."""
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         for followed in self.followed.values():
             followed.is_in_session = False
 
     def wakeup_ms(self) -> int:
-        """When the next delay ends."""
+        """Return when the next delay ends."""
         return min(self._delayed.values(), default=FOREVER_MS)
 
     @property
@@ -190,12 +193,12 @@ class FetchPlan:
         return self._session_id != NO_SESSION
 
     def has_changes(self, now_ms: int) -> bool:
-        """Whether there are changes that the leader does not know yet."""
+        """Return whether there are changes that the leader does not know yet."""
         return bool(self._to_request or self._to_forget) or self.wakeup_ms() <= now_ms
 
     @property
     def failed_count(self) -> int:
-        """Partitions that are delayed after a failed fetch."""
+        """Return the number of partitions that are delayed after a failed fetch."""
         return sum(1 for key in self._delayed if self.followed[key].failures)
 
     @property

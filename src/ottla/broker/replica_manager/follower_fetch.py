@@ -75,7 +75,8 @@ def is_authorized_follower(context: Context) -> bool:
 def is_fetch_authorized(
     context: Context, replica: FetchingFollower | None, asked: CachedPartition, before: CachedPartition | None
 ) -> bool:
-    """Checked before the lookup of the partition: unauthorized clients must not learn whether it exists.
+    """Return whether the fetch is authorized. Checked before the lookup of the partition, whose existence must not be
+    revealed.
 
     A granted right is cached until ACLs change, for the next fetch of a session and for the next partition of the topic
     (`before` is the partition read last). Not in permissive mode, where every denial is logged.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 APPEND_BYTES_PER_SLICE: Final = 1 << 20
-RESPONSE_SLACK_MS: Final = 5_000  # beyond the maximum wait; a leader that is silent for longer gets a new connection
+RESPONSE_SLACK_MS: Final = 5_000  # in addition to the maximum wait; then the connection is replaced
 FIRST_RETRY_SECONDS: Final = 0.02
 NO_SESSION_ERRORS: Final = (
     Error.FETCH_SESSION_ID_NOT_FOUND,
@@ -99,8 +99,8 @@ class ReplicaFetcher:
 
     Rules:
     1. A partition that cannot be copied now is delayed; the others continue.
-    2. A new partition, or one whose delay ended, is requested at once with a second fetch, which completes the
-       held-back first one.
+    2. A new partition, or one whose delay ended, is requested at once with a second fetch, which completes the delayed
+    first one.
     3. Received records are appended in pieces of about a megabyte; other tasks run in between.
     4. Partition checks at each append that the position and the leader epoch of the request still hold.
     """
@@ -133,7 +133,7 @@ class ReplicaFetcher:
         self.wake()
 
     def wake(self) -> None:
-        """There is a new partition or the leader is back: stop waiting."""
+        """Stop waiting, because there is a new partition or the leader has returned."""
         self._wakeup.set()
 
     def stop(self) -> None:
@@ -149,7 +149,7 @@ class ReplicaFetcher:
                     await self._step()
                 except PeerError as problem:
                     await self._on_disconnect(problem)
-            self._task = None  # no partition is left; add_partition() starts a new task
+            self._task = None  # there are no partitions; add_partition() starts a new task
         finally:
             self._drop_calls()
             self.plan.reset_session()
@@ -188,10 +188,7 @@ class ReplicaFetcher:
             self._calls.append(InFlightFetch(ask, tasks.spawn_awaited(self._fetch(request), "a replica's fetch")))
 
     def _delay_throttled(self, now_ms: int) -> None:
-        """Delay partitions that the throttle stops, for whatever reason they would be fetched now.
-
-        A new role, a flush and the end of a delay do not allow more than the rate.
-        """
+        """Delay throttled partitions, including those with a new role, after a flush, or after another delay."""
         quota = self._broker.quota
         if not quota.is_on:
             return
@@ -210,7 +207,10 @@ class ReplicaFetcher:
         return followed is not None and self._broker.quota.is_charged(followed.partition, followed.is_behind)
 
     def _may_send(self) -> bool:
-        """One fetch at a time; a second one reports changes while the leader holds the first one back."""
+        """Return whether a fetch may be sent:
+
+        one at a time, and a second one for changes while the leader delays the first.
+        """
         return not self._calls or (len(self._calls) == 1 and self.plan.has_session)
 
     async def _fetch(self, request: FetchRequest) -> FetchResponse:
@@ -232,7 +232,7 @@ class ReplicaFetcher:
             pass
 
     async def _on_disconnect(self, problem: PeerError) -> None:
-        """The connection is lost: start again after a pause or at a wakeup."""
+        """Handle a lost connection: start again after a pause or at a wakeup."""
         self._drop_calls()
         self.plan.reset_session()
         longest = self._broker.settings.replica_fetch_backoff_ms / 1000
@@ -332,9 +332,7 @@ class ReplicaFetcher:
             logger.warning("%s: offsets %d to %d were committed and are lost", partition.name, after, watermark)
 
     def _wait_for_flush(self, followed: FollowedPartition) -> None:
-        """Delay the next request until the flush: it reports to the leader that earlier records would survive a power
-        failure.
-        """
+        """Delay the next request until the flush, because it reports to the leader that earlier records are on disk."""
         self.plan.delay(followed)
 
         def on_flushed() -> None:
@@ -361,7 +359,10 @@ class ReplicaFetcher:
 def fetch_request(
     ask: FetchRequestPlan, plan: FetchPlan, settings: BrokerSettings, node_id: int, broker_epoch: int
 ) -> FetchRequest:
-    """The first fetch of a session does not wait: partitions added meanwhile follow with the next one."""
+    """Return the request.
+
+    The first fetch of a session does not wait: partitions added meanwhile follow with the next one.
+    """
     topics: dict[UUID, FetchTopic] = {}
     for (topic_id, index), position in ask.wanted.items():
         topic = topics.get(topic_id)
@@ -442,7 +443,7 @@ class ReplicaFetcherManager:
     # ---- roles
 
     def on_role(self, partition: Partition) -> None:
-        """A partition has a new role, or is closed."""
+        """Follow a partition with a new role; stop following a closed one."""
         place = self._fetcher_key(partition)
         before = self._fetcher_keys.get(partition)
         if before is not None and before != place:
@@ -465,7 +466,7 @@ class ReplicaFetcherManager:
         return leader, zlib.crc32(str(partition.name).encode()) % self.settings.num_replica_fetchers
 
     def _resize_fetchers(self) -> None:
-        """The number of fetchers may have changed."""
+        """Adapt the number of fetchers to the settings."""
         for partition, place in list(self._fetcher_keys.items()):
             if self._fetcher_key(partition) != place:
                 self.on_role(partition)

@@ -12,7 +12,7 @@ NO_PREFERRED_REPLICA: Final = -1
 
 
 def preferred_replica(partition: Partition, offset: int, rack: str, image: MetadataImage, listener_name: str) -> int:
-    """The preferred broker; -1 for the leader."""
+    """Return the preferred broker; -1 for the leader."""
     if not is_in_rack(image.brokers.get(partition.node_id), rack, None):
         found = [
             (follower.log_end_offset, -follower.broker_id)
@@ -27,7 +27,7 @@ def preferred_replica(partition: Partition, offset: int, rack: str, image: Metad
 
 
 def is_in_rack(broker: BrokerImage | None, rack: str, listener_name: str | None) -> bool:
-    """Whether a broker is alive, is in that rack, and has this listener."""
+    """Return whether a broker is alive, is in that rack, and has this listener."""
     if broker is None or broker.rack != rack:
         return False
     return listener_name is None or listener_name in broker.endpoints

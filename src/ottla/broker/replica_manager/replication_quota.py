@@ -16,11 +16,11 @@ from ottla.quotas.replication_rate import ReplicationQuotaRate
 from ottla.replication.partition import Partition
 
 WAIT_MS_MAX: Final = 100  # settings may change meanwhile
-PENDING_RESPONSE_WAIT_MS: Final = 10  # until a pending response has arrived, after which less may be left
+PENDING_RESPONSE_WAIT_MS: Final = 10  # until a pending response has arrived, which may use up the rest
 
 
 class ReplicationQuotaManager:
-    """The recent bytes of throttled replicas and the rate in force. One response may exceed it."""
+    """The recent bytes of throttled replicas and the current rate. One response may exceed it."""
 
     def __init__(
         self,
@@ -40,18 +40,16 @@ class ReplicationQuotaManager:
         return self._bytes_per_second() < LONG_MAX
 
     def wait_ms(self, partition: Partition, is_behind: bool) -> int:
-        """How long this partition is delayed; 0: it may be copied now.
-
-        As short as possible: a high rate could not be reached with reads of 1 MiB.
+        """Return the delay of this partition; 0: it may be copied now. The delay is as short as possible, because
+        otherwise reads of 1 MiB could not reach a high rate.
         """
         if not self.is_charged(partition, is_behind):
             return 0
         return min(WAIT_MS_MAX, self._rate.wait_ms(self._bytes_per_second(), self._clock.monotonic_ms()))
 
     def shared_wait_ms(self, partition: Partition, is_behind: bool, is_first: bool, bytes_promised: int) -> int:
-        """The same while other fetches are in flight, whose responses may contain `bytes_promised` together.
-
-        The first partition is fetched as soon as anything may be copied: a response is never smaller than a batch.
+        """Return the delay while other fetches are in flight, whose responses may contain `bytes_promised` in total.
+        The first partition is fetched as soon as any bytes may be copied: a response is never smaller than a batch.
         """
         wait_ms = self.wait_ms(partition, is_behind)
         if wait_ms or is_first or not self.is_charged(partition, is_behind):
@@ -60,7 +58,7 @@ class ReplicationQuotaManager:
         return PENDING_RESPONSE_WAIT_MS if bytes_promised > left else 0
 
     def is_charged(self, partition: Partition, is_behind: bool) -> bool:
-        """Whether copies of this partition are charged."""
+        """Return whether copies of this partition are charged."""
         return is_behind and self.is_on and self._is_throttled(partition)
 
     def record(self, partition: Partition, size: int, is_behind: bool = True) -> None:
@@ -78,5 +76,5 @@ class ReplicationQuotaManager:
 
 
 def throttles(replicas: tuple[str, ...], partition: int, broker_id: int) -> bool:
-    """Whether the topic's list contains the replica: `*`, or pairs of partition and broker."""
+    """Return whether the topic's list contains the replica: `*`, or pairs of partition and broker."""
     return "*" in replicas or f"{partition}:{broker_id}" in replicas

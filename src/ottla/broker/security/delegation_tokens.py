@@ -3,7 +3,7 @@
 Rules:
 1. Without `delegation.token.secret.key` there are no tokens, whatever the metadata contain.
 2. An HMAC is computed at its first use, off the event loop. It is never logged, and sent only to authorized clients.
-3. An expired token is invalid, whether it has been removed or not.
+3. An expired token is invalid, even before it is removed.
 4. A client that logged in with a token, or is anonymous, can neither create nor describe tokens.
 """
 
@@ -61,7 +61,7 @@ class DelegationTokenManager:
         return known if known is not None else token_hmac(self._secret, token_id)
 
     async def id_of(self, hmac: bytes) -> str | None:
-        """The token with this HMAC."""
+        """Return the token with this HMAC."""
         tokens = self._images.image.delegation_tokens
         if hmac not in self._ids and len(self._hmacs) < len(tokens):
             async for token_id in in_slices([token_id for token_id in tokens if token_id not in self._hmacs]):
@@ -71,7 +71,7 @@ class DelegationTokenManager:
         return self._ids.get(hmac)
 
     def credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        """Verifies a login with a token; None if the token is unknown or expired."""
+        """Return the credential for a login with a token; None if the token is unknown or expired."""
         token = self._images.image.delegation_tokens.get(token_id) if self.is_enabled else None
         if token is None or token.is_expired(self._clock.now_ms()):
             return None
@@ -104,7 +104,7 @@ class DelegationTokenManager:
 
 
 def remove_expired(controller: ControllerService, clock: Clock) -> Callable[[], Awaitable[None]]:
-    """The scheduled task that removes expired tokens; works on the active controller only."""
+    """Return the scheduled task that removes expired tokens; works on the active controller only."""
 
     async def remove() -> None:
         while controller.is_active:
@@ -125,7 +125,10 @@ def remove_expired(controller: ControllerService, clock: Clock) -> Callable[[], 
 
 
 def may_request_tokens(context: Context) -> bool:
-    """Rule 4. A forwarded request was checked by the broker that received it."""
+    """Return whether the client may request tokens (rule 4).
+
+    The broker that received a forwarded request has checked it.
+    """
     client = context.client
     if client.is_delegated:
         return False

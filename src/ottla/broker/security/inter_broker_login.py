@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 def inter_broker_login(settings: BrokerSettings, environment: Mapping[str, str]) -> ClientLogin | None:
-    """None if other brokers need no login. Raises JaasError."""
+    """Return the login for other brokers, or None if they need none. Raises JaasError."""
     listener = inter_broker_listener(settings)
     if listener is None or not listener.protocol.startswith("SASL_"):
         return None
@@ -52,7 +52,7 @@ def inter_broker_login(settings: BrokerSettings, environment: Mapping[str, str])
 
 
 def client_properties(settings: BrokerSettings, listener: str, mechanism: str) -> dict[str, str]:
-    """The broker's settings as client settings for this listener, with those of the mechanism."""
+    """Return the broker's settings as client settings for this listener, with those of the mechanism."""
     found = {name: text for name, text in settings.texts.items() if split_listener_key(name) is None}
     for prefix in ("", f"{mechanism.lower()}."):
         for name, text in settings.texts.items():
@@ -70,7 +70,7 @@ class InterBrokerLogin:
         self._workers = workers
 
     async def log_in(self, peer: BrokerConnection) -> int:
-        """Authenticate a new connection; returns how long the login is valid in ms, 0 for ever."""
+        """Authenticate a new connection; returns how long the login is valid in ms, 0: unlimited."""
         exchange = SaslClientAuthenticator(self.login, peer.host)
         answer = await peer.call_during_setup(exchange.handshake(), SaslHandshakeResponse, HANDSHAKE_VERSION)
         try:

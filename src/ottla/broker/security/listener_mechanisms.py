@@ -1,6 +1,6 @@
 """SASL mechanisms of each listener, from settings and JAAS.
 
-They are read when the broker starts. A missing or malformed value stops it with one line that names the place.
+They are read when the broker starts. A missing or malformed value stops it with one line that gives the place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WITHOUT_JAAS: Final = frozenset({*HASHES, "OAUTHBEARER"})
 def listener_rules(
     settings: BrokerSettings, environment: Mapping[str, str], credentials: Credentials, clock: Clock
 ) -> dict[str, ListenerRules]:
-    """The rules of every SASL listener; raises JaasError."""
+    """Return the rules of every SASL listener; raises JaasError."""
     names = [listener.name for listener in settings.listeners if listener.protocol.startswith("SASL_")]
     if not names:
         return {}
@@ -49,7 +49,7 @@ def server_logins(settings: BrokerSettings, environment: Mapping[str, str]) -> S
 
 
 def mechanism_setting(settings: BrokerSettings, listener: str, mechanism: str, base: str) -> Any:
-    """The setting of the mechanism on the listener, else of the listener, else of the broker."""
+    """Return the first value that is set: of the mechanism on the listener, of the listener, of the broker."""
     key = settings.keys[base]
     own = listener_key(listener, f"{mechanism.lower()}.{base}")
     return key.value(settings.texts[own]) if own in settings.texts else settings.of_listener(listener, base)
@@ -87,7 +87,10 @@ class _RuleSources(NamedTuple):
         return Mechanism(make(parts), setting("connections.max.reauth.ms"))
 
     def _module(self, listener: str, mechanism: str) -> AppConfigurationEntry | None:
-        """Some mechanisms need JAAS only for the broker's own login: their users are in the metadata."""
+        """Return the login module.
+
+        Some mechanisms need JAAS only for the broker's own login: their users are in the metadata.
+        """
         try:
             return self.logins.module_of(listener, mechanism)
         except JaasMissingError:
@@ -97,13 +100,13 @@ class _RuleSources(NamedTuple):
 
 
 def dedicated_inter_broker_listener(settings: BrokerSettings) -> str | None:
-    """The inter-broker listener, if clients have others."""
+    """Return the inter-broker listener, if clients have others."""
     listener = inter_broker_listener(settings)
     return listener.name if listener is not None and len(settings.listeners) > 1 else None
 
 
 def inter_broker_listener(settings: BrokerSettings) -> Listener | None:
-    """The inter-broker listener: the named one, otherwise the first one of the inter-broker protocol."""
+    """Return the inter-broker listener: the named one, otherwise the first one of the inter-broker protocol."""
     name = settings.inter_broker_listener_name
     if name is not None:
         return next((each for each in settings.listeners if each.name == name.upper()), None)

@@ -74,7 +74,7 @@ class ImageCredentialProvider:
 
 
 class LoginSettingsError(Exception):
-    """Why logins cannot work."""
+    """The reason why logins cannot work, in one line."""
 
 
 def make_authenticator(
@@ -85,7 +85,7 @@ def make_authenticator(
     images: MetadataCache,
     tokens: DelegationTokenManager,
 ) -> ServerAuthenticator:
-    """The authentication of all listeners that need a login."""
+    """Return the authentication of all listeners that need a login."""
     make = _rules_maker(environment, clock, ImageCredentialProvider(images, tokens))
     return ServerAuthenticator(_convert_errors(lambda: make(settings)), clock, workers)
 
@@ -99,7 +99,7 @@ def make_security_changes(
     tls: BrokerTls | None,
     tokens: DelegationTokenManager,
 ) -> SecurityReconfiguration:
-    """The component that applies changed settings at run time."""
+    """Return the component that applies changed settings at run time."""
 
     def make_login(changed: BrokerSettings) -> ClientLogin | None:
         from ottla.broker.security.inter_broker_login import inter_broker_login  # noqa: PLC0415
@@ -136,7 +136,7 @@ def check_logins(settings: BrokerSettings, environment: Mapping[str, str], clock
 def make_inter_broker_login(
     settings: BrokerSettings, environment: Mapping[str, str], workers: Executor
 ) -> InterBrokerLogin | None:
-    """The login of this broker at other brokers; None if they need none."""
+    """Return the login of this broker at other brokers; None if they need none."""
     from ottla.broker.security.inter_broker_login import (  # noqa: PLC0415 (a standalone broker starts without it)
         InterBrokerLogin,
         inter_broker_login,

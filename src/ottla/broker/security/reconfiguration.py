@@ -1,13 +1,13 @@
 """Dynamic changes of TLS and SASL settings.
 
 Rules:
-1. A change is tried before it is accepted: a worker thread reads certificates and builds logins. An invalid change is
-   refused with its reason and has no effect.
+1. A change is validated before it is accepted: a worker thread reads certificates and builds logins. An invalid change
+   is refused with its reason and has no effect.
 2. An accepted change applies to the next TLS handshake and the next login, including re-authentication; no connection
    is closed.
-3. Changes are applied one after the other; of several waiting ones only the last. Settings in the metadata are in force
-   before a starting broker listens (`wait_until_applied`).
-4. If an accepted change fails later (a file is missing), that is logged, and the old settings stay in force.
+3. Changes are applied one after the other; of several waiting ones only the last. Settings in the metadata are in
+effect before a starting broker listens (`wait_until_applied`).
+4. If an accepted change fails later (a file is missing), that is logged, and the old settings stay in effect.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LoginFactories(NamedTuple):
 
 
 class SecurityChangeError(Exception):
-    """Why settings cannot be used, in one line."""
+    """The reason why settings cannot be used, in one line."""
 
 
 class SecurityReconfiguration:
@@ -71,7 +71,7 @@ class SecurityReconfiguration:
         self._task: asyncio.Task[None] | None = None
 
     async def validate(self, settings: BrokerSettings) -> None:
-        """Try these settings (rule 1). Raises SecurityChangeError."""
+        """Validate these settings (rule 1). Raises SecurityChangeError."""
         if security_texts(settings) != self._texts:
             await asyncio.get_running_loop().run_in_executor(self._workers, self._try, settings)
 
@@ -95,7 +95,7 @@ class SecurityReconfiguration:
                 self._task = tasks.spawn(self._run(), "changes of certificates and logins")
 
     async def wait_until_applied(self) -> None:
-        """Wait until all changes so far are in force."""
+        """Wait until all changes so far are in effect."""
         while self._task is not None:
             await asyncio.wait({self._task})
 
@@ -134,7 +134,7 @@ class SecurityReconfiguration:
 
 
 def security_texts(settings: BrokerSettings) -> Mapping[str, str]:
-    """All explicit settings of TLS and SASL."""
+    """Return all explicit settings of TLS and SASL."""
     return {name: text for name, text in settings.texts.items() if is_security_key(name)}
 
 

@@ -5,10 +5,11 @@ security/sasl implements the protocol of a login; this module adds timers, worke
 Rules:
 1. The listener's security protocol decides whether a login is needed, never its name.
 2. Before its login a connection may send only small frames, and has LOGIN_MS_MAX in total.
-3. A failed login is answered after `connection.failed.authentication.delay.ms`, as in Kafka, and closed: this slows
-   down password guessing. The response never reveals whether the name or the password was wrong.
-4. Failures are limited per user and address (security/login_throttle.py). A failure is logged, counted and answered
-   when its turn comes. A client that would wait longer than LOGIN_MS_MAX is disconnected without a response.
+3. The response to a failed login is sent after `connection.failed.authentication.delay.ms`, as in Kafka, and the
+   connection closed: this slows down password guessing. The response never reveals whether the name or the password was
+   wrong.
+4. Failures are limited per user and address (security/login_throttle.py). A failure is logged, counted and reported to
+the client after its delay. A client that would wait longer than LOGIN_MS_MAX is disconnected without a response.
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ class DelayedAttempts:
         return self._failed.is_failing(user, address)
 
     def add(self, user: str | None, address: str, callback: Callable[[], None], *, is_checked: bool) -> LoginAttempt:
-        """Call back when it is the turn of this attempt."""
+        """Add an attempt; `callback` is called after its delay."""
         attempt = self._failed.add(user, address, self._clock.monotonic_ms(), is_checked=is_checked)
         self._callbacks[attempt] = callback
         self._set_timer()
         return attempt
 
     def remove(self, attempt: LoginAttempt) -> None:
-        """The client of a waiting attempt has disconnected."""
+        """Remove the waiting attempt of a disconnected client."""
         dropped = self._failed.on_disconnect(attempt)
         if not attempt.has_failed:
             self._callbacks.pop(attempt, None)
@@ -119,14 +120,14 @@ class ConnectionAuthentication:
         self.rules = rules
         self.machine = LoginState(exchange_factories(rules))
         self.frame_bytes_max = connection.frame_bytes_max  # after the login
-        self.has_versions = False  # ApiVersions was answered
+        self.has_versions = False  # the response to ApiVersions was sent
         self.timer: asyncio.TimerHandle | None = None
         self.attempt: LoginAttempt | None = None  # the waiting attempt
         self.turn_future: asyncio.Future[None] | None = None
-        self.has_waited_for_refusal = False  # for the refusal that the client must confirm
+        self.has_waited_for_refusal = False  # for the rejection that the client must confirm
 
     def use_rules(self, rules: ListenerRules) -> None:
-        """A re-authentication uses the current rules: a changed password applies."""
+        """Use the current rules, so that a changed password applies to a re-authentication."""
         if rules is not self.rules and self.machine.stage is not Stage.TOKENS:
             self.rules = rules
             self.machine.update_mechanisms(exchange_factories(rules))
@@ -157,7 +158,7 @@ class ServerAuthenticator:
         self._listeners = listeners
 
     def on_open(self, connection: Connection) -> None:
-        """A client has connected."""
+        """Create the authentication state of a new connection."""
         rules = self._listeners.get(connection.client.listener_name)
         if rules is None:
             if self.audit is not None and connection.client.principal != ANONYMOUS:
@@ -172,7 +173,7 @@ class ServerAuthenticator:
         connection.close_listeners["login"] = lambda: self._on_closed(login)
 
     def on_refused(self, client: ClientInfo, reason: str) -> None:
-        """A TLS handshake has failed."""
+        """Record a failed TLS handshake."""
         if self.audit is not None:
             notify_safely(self.audit.record_failed_handshake, client, reason)
 
@@ -194,9 +195,7 @@ class ServerAuthenticator:
     # ---- APIs
 
     def refuse_versions(self, context: Context) -> Any:
-        """ApiVersions is served once before the handshake, and after the login. Returns None then, otherwise the
-        refusal.
-        """
+        """Return the error for ApiVersions, or None: it is allowed once before the handshake, and after the login."""
         login: ConnectionAuthentication | None = context.client.login
         if login is None or login.machine.stage is Stage.AUTHENTICATED:
             return None
@@ -208,12 +207,12 @@ class ServerAuthenticator:
         return context.responder.fail(CloseReason.NO_LOGIN, "ApiVersions where a SaslHandshake is expected")
 
     def on_api_versions_answered(self, client: ClientInfo) -> None:
-        """ApiVersions was answered: the handshake follows."""
+        """Record that the handshake follows ApiVersions."""
         if client.login is not None:
             client.login.has_versions = True
 
     def handshake(self, mechanism: str, context: Context) -> Any:
-        """The response to SaslHandshake."""
+        """Return the response to SaslHandshake."""
         login: ConnectionAuthentication | None = context.client.login
         if login is None:
             return SaslHandshakeResponse(error_code=Error.ILLEGAL_SASL_STATE)
@@ -231,7 +230,7 @@ class ServerAuthenticator:
         return response
 
     def authenticate(self, token: bytes, context: Context) -> Any:
-        """The response to SaslAuthenticate, or to a bare token."""
+        """Return the response to SaslAuthenticate, or to a bare token."""
         login: ConnectionAuthentication | None = context.client.login
         if login is None or login.machine.stage is Stage.AUTHENTICATED:
             said = "SaslAuthenticate request received after successful authentication"
@@ -258,7 +257,7 @@ class ServerAuthenticator:
     async def _step_after_delay(
         self, login: ConnectionAuthentication, exchange: ServerExchange, token: bytes, context: Context, user: str
     ) -> Any:
-        """Check the password when it is the turn of this user and address, which had failures."""
+        """Check the password after the delay of this user and address, which had failures."""
         if login.machine.is_reauthentication:
             self._limit_time(login)
         turn = login.turn_future = login.connection.loop.create_future()
@@ -326,7 +325,7 @@ class ServerAuthenticator:
         login.machine.expire()
         login.connection.client.is_authenticated = False
 
-    # ---- refusals
+    # ---- rejections
 
     def _on_failed(
         self, login: ConnectionAuthentication, problem: LoginError, context: Context, user: str | None = None
@@ -344,7 +343,7 @@ class ServerAuthenticator:
     def _refuse(
         self, login: ConnectionAuthentication, response: Any, context: Context, reason: str, user: str | None = None
     ) -> Any:
-        """Report the failure when its turn comes, respond after a delay, and close."""
+        """Report the failure after the delay of its user and address, respond after a further delay, and close."""
         failed = self._fail(login, context)
         responder = context.responder.defer()
 
@@ -369,7 +368,7 @@ class ServerAuthenticator:
     def _refuse_after_confirmation(
         self, login: ConnectionAuthentication, response: Any, context: Context, user: str | None
     ) -> Any:
-        """The client learns of its failure from this response, and confirms it before the login ends."""
+        """Return a response with the failure, which the client confirms before the login ends."""
         if login.has_waited_for_refusal:
             return response
         login.has_waited_for_refusal = True

@@ -34,7 +34,7 @@ class TlsListener:
     """TLS of one listener (implements ListenerTls)."""
 
     def __init__(self, settings: BrokerSettings, listener: Listener, clock: Clock) -> None:
-        """Raises TlsError."""
+        """Read the certificates. Raises TlsError."""
         self._listener = listener
         self._clock = clock
         keys = self.keys(settings)
@@ -62,11 +62,13 @@ class TlsListener:
         """Read changed files again; on errors everything stays unchanged."""
         keys = self.keys(settings)
         self.live.refresh(keys)
-        with contextlib.suppress(TlsError):  # the request that changed the settings was refused
+        with contextlib.suppress(TlsError):  # the request that changed the settings was rejected
             self._mapping = self._mapping_of(keys)
 
     def _mapping_of(self, keys: TlsKeys) -> SslPrincipalMapper | None:
-        """None: a SASL login follows, and certificates are not principals."""
+        """Return the mapper of certificate names; None if a SASL login follows, because then certificates are not
+        principals.
+        """
         if self._listener.protocol == "SASL_SSL":
             return None
         try:
@@ -92,7 +94,7 @@ class BrokerTls:
     check_interval_ms = CHECK_INTERVAL_MS
 
     def __init__(self, settings: BrokerSettings, clock: Clock, workers: Executor) -> None:
-        """Raises TlsError."""
+        """Read all certificates. Raises TlsError."""
         self._workers = workers
         self._warnings = LogLimiter(EXPIRY_WARNING_SECONDS)
         self._settings = settings
@@ -148,7 +150,7 @@ class BrokerTls:
 
 
 def keys_of_listener(settings: BrokerSettings, listener: str) -> TlsKeys:
-    """The TLS settings of a listener, with the broker's as defaults."""
+    """Return the TLS settings of a listener, with the broker's as defaults."""
     texts = {}
     for name in TlsKeys.keys:
         text = settings.texts.get(listener_key(listener, name), settings.texts.get(name))

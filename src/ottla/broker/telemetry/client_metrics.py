@@ -4,9 +4,9 @@ ClientMetricsManager).
 Rules:
 1. Pure: time, ids and client attributes are arguments. Error codes and the subscription id are Kafka's: the id changes
    whenever the subscription of a client changes.
-2. A request or push before the end of its interval is refused, except for one push after each subscription request.
+2. A request or push before the end of its interval is rejected, except for one push after each subscription request.
 3. Everything is bounded: the number of clients (the least recently seen one is evicted), the values per client and in
-   total. A client that is silent for three intervals is dropped with its values.
+   total. A client without a push for three intervals is removed with its values.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ClientMetricsManager:
     def get_subscription(
         self, instance_id: UUID, facts: Mapping[str, str], configs: Configs, now_ms: int
     ) -> ClientInstance:
-        """A client requests its subscription. Raises KafkaError."""
+        """Return the subscription that a client requests. Raises KafkaError."""
         instance = self._instance(instance_id, facts, configs, now_ms)
         if not instance.may_get_subscription(now_ms) and instance.last_error not in SUBSCRIPTION_ERRORS:
             raise _throttled_error()
@@ -153,7 +153,7 @@ class ClientMetricsManager:
     def store_values(self, instance: ClientInstance, points: Iterable[Point]) -> None:
         """Store the latest values; deltas are added up."""
         if self._instances.get(instance.id) is not instance:
-            return  # dropped meanwhile
+            return  # removed meanwhile
         for point in points:
             if not isfinite(point.value):  # never measured
                 continue
@@ -170,7 +170,7 @@ class ClientMetricsManager:
             numbers[point.attributes] = (before + point.value, point.is_counter)
 
     def remove_silent_clients(self, now_ms: int) -> None:
-        """Drop clients that were silent for long; cheap to call often."""
+        """Remove clients without a push for three intervals; cheap to call often."""
         if now_ms - self._swept_ms < SWEEP_MS:
             return
         self._swept_ms = now_ms
@@ -178,7 +178,7 @@ class ClientMetricsManager:
             self._remove(instance)
 
     def __iter__(self) -> Iterator[Sample]:
-        """Values of one metric are contiguous. The caller may yield to the loop in between."""
+        """Iterate over all values; those of one metric are contiguous. The caller may yield to the loop in between."""
         for name in list(self._names):
             for instance_id in list(self._names.get(name, ())):
                 instance = self._instances.get(instance_id)
@@ -220,7 +220,7 @@ class ClientMetricsManager:
 
 
 def parse_subscription(config: Mapping[str, str]) -> Subscription:
-    """The subscription of a validated configuration."""
+    """Return the subscription of a validated configuration."""
     values = {name: key.value(config[name]) for name, key in ClientMetricsKeys.keys.items() if name in config}
     return Subscription(
         tuple(values.get("metrics", ())),
@@ -230,7 +230,7 @@ def parse_subscription(config: Mapping[str, str]) -> Subscription:
 
 
 def subscription_id(metrics: Iterable[str], interval_ms: int, instance_id: UUID) -> int:
-    """The subscription id as Kafka computes it; it changes with each argument."""
+    """Return the subscription id as Kafka computes it; it changes with each argument."""
     checksum = crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
     halves = (instance_id.int >> 64) ^ instance_id.int
     value = (checksum ^ (halves >> 32) ^ halves) & 0xFFFF_FFFF

@@ -26,7 +26,7 @@ GAUGE, SUM, HISTOGRAM = 5, 7, 9  # fields of Metric
 DELTA: Final = 1  # an aggregation temporality
 
 Attributes = tuple[tuple[str, str], ...]
-Field = tuple[int, int, int, memoryview]  # number, wire type, number or bits, bytes
+Field = tuple[int, int, int, memoryview]  # field number, wire type, integer value (varint or fixed), bytes value
 _NO_BYTES: Final = memoryview(b"")
 
 
@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
 
 def read_metrics(data: bytes) -> list[Point]:
-    """All points of a push; surplus points are dropped."""
+    """Return all points of a push; surplus points are dropped."""
     return list(islice(_Reader().points(memoryview(data)), POINTS_MAX))
 
 

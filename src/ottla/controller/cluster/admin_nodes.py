@@ -2,8 +2,8 @@
 /admin/reassign_partitions and /admin/preferred_replica_election.
 
 As in Kafka 3.9, the reassignments are started, the node keeps those in progress, and it is deleted with the last one:
-tools wait for that. A reassignment that is refused is logged and removed from the node. An election and the deletion of
-its node are one transaction.
+tools wait for that. A reassignment that is rejected is logged and removed from the node. An election and the deletion
+of its node are one transaction.
 
 The node is only a request; the state of a reassignment is in the topic node. So a new controller removes a partition
 from the node if it is being reassigned to other replicas: another request has changed it since.
@@ -40,7 +40,7 @@ ABSENT: Final = -1  # as the version of a node
 
 
 class ReassignmentNode(NamedTuple):
-    """The processed node: its version, the reassignments that remain in it, and the refused ones."""
+    """The processed node: its version, the reassignments that remain in it, and the rejected ones."""
 
     version: int
     remaining: Mapping[TopicPartition, tuple[int, ...]]
@@ -68,7 +68,7 @@ class AdminRequests:
         images.add_listener(self._on_image)
 
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """A reassignment of the node may have ended."""
+        """Update the node if one of its reassignments may have ended."""
         if self._remaining and self._controller.is_active and new is not old:
             changed = new.changed_topics_since(old)
             if any(name.topic in changed for name in self._remaining):
@@ -91,7 +91,7 @@ class AdminRequests:
             )
 
     async def _resume_reassignments(self) -> None:
-        """After an election: the previous controller may have ended between two steps."""
+        """Continue the reassignments of the previous controller, which may have ended between two steps."""
         under_way = list(ongoing_reassignments(self._controller.image))
         if not under_way:
             return
@@ -158,7 +158,7 @@ def decide_node_reassignments(
 ) -> Decision[ReassignmentNode]:
     """Start new reassignments and remove the completed ones from the node.
 
-    `is_new` is whether the node was written since it was last processed.
+    `is_new`: the node was written since it was last processed.
     """
     targets = {move.partition: move.target for move in ongoing_reassignments(image, {name.topic for name in wanted})}
     requests = [

@@ -1,15 +1,16 @@
 """Heartbeats of brokers: the polls that reach the active controller. Pure.
 
 A broker may have a session with the store and still not reach the other brokers, when only the network between brokers
-fails. It would keep its leaderships, because its registration stays, and the controller's decisions would not reach it.
+fails. It would stay the leader of its partitions, because its registration stays, and the controller's decisions would
+not reach it.
 
 Rules:
-1. A broker that has not polled for a session time-out is fenced (as in KRaft), registered or not: its leaders move. It
-   is unfenced by its next poll. The first poll of a new controller has a shorter time-out, because registered brokers
+1. A broker that has not polled for a session timeout is fenced (as in KRaft), registered or not: its leaders move. It
+   is unfenced by its next poll. The first poll of a new controller has a shorter timeout, because registered brokers
    poll it at once.
 2. The controller may fence a broker only if more than half of the cluster, itself included, has polled since that
-   broker's last poll. A controller without such a majority for a session time-out is isolated itself, and resigns.
-3. If the controller itself was stalled, no polls could arrive: all time-outs start again. Fenced brokers stay fenced.
+   broker's last poll. A controller without such a majority for a session timeout is isolated itself, and resigns.
+3. If the controller itself was stalled, no polls could arrive: all timeouts start again. Fenced brokers stay fenced.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class BrokerHeartbeatManager:
         self.is_isolated = False
 
     def touch(self, broker: int, epoch: int, now_ms: int) -> bool:
-        """A broker has polled; returns whether this unfences it."""
+        """Record the poll of a broker; returns whether this unfences it."""
         poll = self._polls.get(broker)
         if poll is None or poll.epoch != epoch:
             return False
@@ -67,7 +68,7 @@ class BrokerHeartbeatManager:
         return was_silent
 
     def unfenced(self, registered: Mapping[int, BrokerImage], now_ms: int) -> dict[int, BrokerImage]:
-        """The registered brokers that are not fenced."""
+        """Return the registered brokers that are not fenced."""
         before = self._polls
         self._polls = {
             id_: before[id_]
@@ -80,7 +81,7 @@ class BrokerHeartbeatManager:
         return {id_: broker for id_, broker in registered.items() if id_ not in self.fenced}
 
     def check(self, now_ms: int) -> bool:
-        """Check the time-outs, a few times a second; returns whether a broker was fenced or this one is isolated."""
+        """Check the timeouts, a few times per second; returns whether a broker was fenced or this one is isolated."""
         still_ms, self._checked_ms = now_ms - self._checked_ms, now_ms
         if still_ms > STALL_MS_MAX:
             self._polls = {id_: poll._replace(last_contact_ms=now_ms) for id_, poll in self._polls.items()}
@@ -96,7 +97,10 @@ class BrokerHeartbeatManager:
         return has_new
 
     def overdue(self, now_ms: int) -> list[int]:
-        """Brokers whose poll is overdue: a probe of the port finds a dead one before its session expires."""
+        """Return the brokers whose poll is overdue.
+
+        A probe of their ports detects a failed one before its session expires.
+        """
         return [
             id_
             for id_, poll in self._polls.items()
@@ -104,7 +108,7 @@ class BrokerHeartbeatManager:
         ]
 
     def _has_timed_out(self, poll: LastHeartbeat, heard_ms: Sequence[int], now_ms: int) -> bool:
-        """`heard_ms` are the sorted times of the last polls of all brokers that have polled."""
+        """Return whether a broker is to be fenced. `heard_ms` are the sorted times of the last polls of all brokers."""
         allowed_ms = self._timeout_ms if poll.has_polled else FIRST_POLL_TIMEOUT_MS
         since_ms = poll.last_contact_ms + (POLL_INTERVAL_MS if poll.has_polled else 0)
         if now_ms - poll.last_contact_ms < allowed_ms:
@@ -112,7 +116,7 @@ class BrokerHeartbeatManager:
         return self._is_majority(len(heard_ms) - bisect_left(heard_ms, since_ms))
 
     def _is_majority(self, others: int) -> bool:
-        """Whether this broker and this number of others are more than half of the cluster."""
+        """Return whether this broker and this number of others are more than half of the cluster."""
         return 2 * (others + 1) > len(self._polls) + 1
 
     def __repr__(self) -> str:
@@ -120,5 +124,5 @@ class BrokerHeartbeatManager:
 
 
 def session_timeout_ms(session_ms: int) -> int:
-    """The heartbeat time-out of rule 1; brokers use it, too."""
+    """Return the heartbeat timeout of rule 1; brokers also use it."""
     return max(session_ms, SESSION_TIMEOUT_MS_MIN)

@@ -1,8 +1,9 @@
 """The controller of a cluster. Every broker has one; only that of the elected broker is active (membership.py).
 
-The others answer NOT_CONTROLLER. The active controller tracks the live brokers, sends them metadata changes (feed.py)
-and processes their reports. A change is answered when all brokers have applied it, or after a second. State that is not
-in the image (brokers that shut down, offline replicas) is reported again by the brokers to the next controller.
+The others return NOT_CONTROLLER. The active controller tracks the live brokers, sends them metadata changes (feed.py)
+and processes their reports. The response to a change is sent when all brokers have applied it, or after a second. State
+that is not in the image (brokers that shut down, offline replicas) is reported again by the brokers to the next
+controller.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ from ottla.protocol.messages.inter_broker import ClusterPollRequest, ClusterPoll
 logger = logging.getLogger(__name__)
 
 POLL_WAIT_MS_MAX: Final = 30_000
-REGISTRATION_SECONDS_MAX: Final = 2.0  # the wait of a poll until the controller notices the registration
+REGISTRATION_SECONDS_MAX: Final = 2.0  # how long a poll waits for the controller to process the registration
 REGISTRATION_CHECK_SECONDS: Final = 0.02
-ACKNOWLEDGE_SECONDS_MAX: Final = 1.0  # the wait of an answer for brokers that have not applied the change
+ACKNOWLEDGE_SECONDS_MAX: Final = 1.0  # how long a response waits for brokers to apply the change
 LOGGED_PATHS_MAX: Final = 20  # paths in one message
 INLINE_NODES_MAX: Final = 300  # nodes; more are loaded in a worker thread: a hundred thousand take seconds
 
@@ -100,7 +101,7 @@ class ClusterController(ControllerService):
         self._reconciled_load = -1  # the last load after which all partitions were reconciled with the live brokers
         # An image is published only after this reconciliation: otherwise a broker that has lost records could lead.
         self._is_reconciled = False
-        self.has_session: Callable[[], bool] = lambda: True  # without a store session nothing may be decided
+        self.has_session: Callable[[], bool] = lambda: True  # without a store session no decisions are allowed
         self.on_deposed: Callable[[], None] = lambda: None
         self.read_tree: Callable[[], Awaitable[Mapping[str, Node]]] = lambda: store.subtree("/")
 
@@ -126,7 +127,7 @@ class ClusterController(ControllerService):
         broker_epoch_bounds: Mapping[int, int] = NO_EPOCH_BOUNDS,
         index: BrokerIndex | None = None,
     ) -> None:
-        """This broker was elected. `image` is that of the store with the new epoch; `known` are its epoch bounds."""
+        """Become active after an election. `image` is the store's at the new epoch; `known` are its epoch bounds."""
         self.liveness = BrokerAvailability(broker_epoch_bounds=broker_epoch_bounds)
         self._epoch_version = epoch_version
         self._must_reload = False
@@ -210,7 +211,7 @@ class ClusterController(ControllerService):
     async def change_after_reading(
         self, read: Callable[[], Awaitable[T]], decide: Callable[[MetadataImage, T], Decision[R]]
     ) -> R:
-        """Read from the store and change what was read, without another change of ours in between."""
+        """Read from the store and change it, without another change of this controller in between."""
         return (await self._shielded(self._run_reading_change(read, decide)))[0]
 
     async def _run_reading_change(
@@ -226,7 +227,7 @@ class ClusterController(ControllerService):
             return await self._decide_and_commit(lambda image: decide(image, found), False, size)
 
     async def _decide(self, decide: Decide[R], size: int) -> Decision[R]:
-        """A decision with its consequences in the same write: elections, completed reassignments, demotions."""
+        """Return a decision with its consequences in the same write: elections, completed reassignments, demotions."""
         old = self._image
         decision = await super()._decide(decide, size)
         liveness = self._availability_with(decision.image)
@@ -264,7 +265,7 @@ class ClusterController(ControllerService):
         return decision._replace(operations=(*decision.operations, *settled.operations), image=settled.image)
 
     def _availability_with(self, image: MetadataImage) -> BrokerAvailability:
-        """The availability of brokers under an image, whose settings contain the maintenance of brokers."""
+        """Return the availability of brokers under an image, whose settings contain the maintenance of brokers."""
         return self.liveness._replace(demoted=demoted_brokers(image, self._clock.now_ms(), self.slow_brokers))
 
     def update_demoted(self) -> frozenset[int]:
@@ -277,7 +278,7 @@ class ClusterController(ControllerService):
         return rules_from_settings(self._live.with_image(image))
 
     def _is_change(self, decision: Decision[Any]) -> bool:
-        """Also changes without a write of ours: live brokers, and writes of other tools."""
+        """Return whether the image differs, including changes of live brokers and writes of other tools."""
         return bool(decision.operations) or has_changed(self._image, decision.image)
 
     def _transactions(self, operations: Sequence[StoreOperation]) -> Iterator[Sequence[StoreOperation]]:
@@ -310,7 +311,7 @@ class ClusterController(ControllerService):
         nodes = await self.read_tree()
         self._must_reload = False
         self._loads += 1
-        # The controller epoch is kept; if it is outdated the fence fails. The live brokers are kept, too, until
+        # The controller epoch is kept; if it is outdated the fence fails. The live brokers are also kept, until
         # take_brokers() handles all their changes: a restarted broker must not lead before that.
         image = (await load_in_thread(nodes, self._image)).image
         image = image.with_controller(self._live.broker.node_id, self._image.controller_epoch)
@@ -319,7 +320,7 @@ class ClusterController(ControllerService):
     # ---- requests of brokers
 
     async def poll(self, request: ClusterPollRequest) -> ClusterPollResponse:
-        """ClusterPoll: the deltas that the broker does not have, as soon as there are any."""
+        """Handle ClusterPoll: return the deltas that the broker does not have, as soon as there are any."""
         if self.heartbeats.touch(request.broker_id, request.broker_epoch, self._clock.monotonic_ms()):
             logger.info("[Controller] broker %d polls again", request.broker_id)
             self.on_broker_unfenced()
@@ -343,7 +344,7 @@ class ClusterController(ControllerService):
     async def alter_partitions(
         self, broker: int, broker_epoch: int, changes: Sequence[IsrChange]
     ) -> list[IsrChangeResult]:
-        """AlterPartition; raises KafkaError(STALE_BROKER_EPOCH) or (NOT_CONTROLLER) for the whole request."""
+        """Handle AlterPartition. Raises KafkaError(STALE_BROKER_EPOCH) or (NOT_CONTROLLER) for the whole request."""
         return await self.change(
             lambda image: decide_alter_partitions(image, broker, broker_epoch, changes, self.liveness, self.rules),
             size=len(changes),
@@ -351,7 +352,7 @@ class ClusterController(ControllerService):
         )
 
     async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
-        """ControlledShutdown; returns the partitions that no other broker can lead."""
+        """Handle ControlledShutdown; returns the partitions that no other broker can lead."""
         self._check_active()
         check_broker_epoch(self._image, broker, broker_epoch)
         self.liveness = self.liveness._replace(shutting_down=self.liveness.shutting_down | {broker})
@@ -368,7 +369,7 @@ class ClusterController(ControllerService):
             raise KafkaError(Error.NOT_CONTROLLER)
 
     async def _await_registration(self, broker: int, epoch: int) -> None:
-        """A new broker may poll before the controller has noticed its registration."""
+        """Wait for the registration of a new broker, which may poll before the controller has processed it."""
         deadline = asyncio.get_running_loop().time() + REGISTRATION_SECONDS_MAX
         while True:
             self._check_active()
@@ -425,7 +426,7 @@ def log_broker_changes(before: Mapping[int, BrokerImage], brokers: Mapping[int, 
 
 
 def log_damaged_nodes(old: frozenset[str], new: frozenset[str]) -> None:
-    """Log nodes that cannot be read, and those that are readable again, once each."""
+    """Log each node once that cannot be read, or is readable again."""
     if new - old:
         logger.error(
             "[Controller] %d nodes of the store cannot be read: their last known contents stay in effect "
@@ -450,7 +451,7 @@ def log_election(election: ElectionSummary) -> None:
 def diff_brokers(
     before: Mapping[int, BrokerImage], after: Mapping[int, BrokerImage]
 ) -> tuple[list[int], list[int], list[int]]:
-    """Returns new, dead and restarted brokers."""
+    """Return new, failed and restarted brokers."""
     new = [broker for broker in after if broker not in before]
     dead = [broker for broker in before if broker not in after]
     restarted = [id_ for id_ in after if id_ in before and before[id_].epoch != after[id_].epoch]

@@ -50,7 +50,7 @@ class DeltaMismatchError(Exception):
 
 
 def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> MetadataDelta:
-    """The delta that turns `old` into `new`."""
+    """Return the delta that turns `old` into `new`."""
     delta = frame_of(new, sequence)
     if new.brokers is not old.brokers:
         known = old.brokers
@@ -84,7 +84,7 @@ def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> Met
 
 
 def snapshot(image: MetadataImage, sequence: int = 0) -> MetadataDelta:
-    """All of an image."""
+    """Return a snapshot of the image."""
     delta = difference(MetadataImage(), image, sequence)
     delta.is_snapshot = True
     delta.features = to_delta_features(image.features)
@@ -111,7 +111,7 @@ def apply_deltas(
 
 
 def apply_delta(image: MetadataImage, delta: MetadataDelta) -> MetadataImage:
-    """The image after a delta; raises DeltaMismatchError if the delta refers to unknown topics."""
+    """Return the image after a delta; raises DeltaMismatchError if the delta refers to unknown topics."""
     base = MetadataImage() if delta.is_snapshot else image
     new = base
     if delta.cluster_id != new.cluster_id:
@@ -159,7 +159,9 @@ def to_delta_broker(broker: BrokerImage) -> DeltaBroker:
 
 
 def is_another(before: TopicImage, after: TopicImage) -> bool:
-    """Whether the topic was replaced or has fewer partitions, which only happens when the store is edited by hand."""
+    """Return whether the topic was replaced or has fewer partitions, which only happens when the store is edited by
+    hand.
+    """
     return after.topic_id != before.topic_id or len(after.partitions) < len(before.partitions)
 
 
@@ -200,7 +202,7 @@ def changed_configs(resource_type: int, old: Configs, new: Configs) -> list[Delt
 
 
 def told_configs(resource_type: int, new: Configs, changed: frozenset[str]) -> list[DeltaConfigs]:
-    """The same for settings whose changed names are known: comparing a hundred thousand would be slow."""
+    """Return the deltas of settings with known changed names: comparing a hundred thousand would be slow."""
     return [to_delta_configs(resource_type, name, new.get(name, {})) for name in in_order(changed)]
 
 
@@ -213,7 +215,7 @@ def to_delta_configs(resource_type: int, name: str, settings: Mapping[str, str])
 
 
 def in_order(changed: frozenset[T]) -> Iterable[T]:
-    """Sorted, for reproducible deltas; not for very many names, because sorting holds the GIL."""
+    """Return the names sorted, for reproducible deltas; very many are unsorted, because sorting holds the GIL."""
     return sorted(changed) if len(changed) <= SORTED_MAX else changed  # type: ignore[type-var]
 
 
@@ -239,7 +241,7 @@ def to_delta_acls(old: MetadataImage, new: MetadataImage) -> list[DeltaAcls]:
 
 
 def to_delta_tokens(old: Tokens, new: Tokens) -> tuple[list[DeltaToken], list[str]]:
-    """Returns new and changed tokens, and the ids of removed ones."""
+    """Return new and changed tokens, and the ids of removed ones."""
     changed = [
         DeltaToken(
             token_id=token.token_id,
@@ -271,7 +273,7 @@ def to_broker(broker: DeltaBroker) -> BrokerImage:
 
 
 def to_acls(changed: Iterable[DeltaAcls]) -> dict[ResourcePattern, Entries]:
-    """ACLs with types that only newer brokers know are skipped: no request to this broker can need them."""
+    """Return the ACLs without types of newer versions, which no request to this broker can need."""
     return {
         ResourcePattern(ResourceType(row.resource_type), row.name, PatternType(row.pattern_type)): frozenset(
             AccessControlEntry(each.principal, each.host, Operation(each.operation), Permission(each.permission))

@@ -30,13 +30,13 @@ class EncodedDelta(NamedTuple):
 
 
 def encode_delta(delta: MetadataDelta) -> bytes:
-    """The bytes of a delta inside a ClusterPoll response."""
+    """Return the bytes of a delta inside a ClusterPoll response."""
     data = encode(ClusterPollResponse(deltas=[delta]), VERSION)
     return bytes(memoryview(data)[len(empty_answer()) - TAGS_BYTES : len(data) - TAGS_BYTES])
 
 
 def encode_answer(response: ClusterPollResponse, deltas: list[bytes | bytearray], version: int) -> EncodedBody:
-    """The encoded response with these deltas."""
+    """Return the encoded response with these deltas."""
     response.deltas = []
     body = encode(response, version)
     del body[-COUNT_BYTES - TAGS_BYTES :]
@@ -48,7 +48,7 @@ def encode_answer(response: ClusterPollResponse, deltas: list[bytes | bytearray]
 
 
 def encode_snapshot(image: MetadataImage, sequence: int) -> EncodedDelta:
-    """The snapshot of an image; called in a worker thread."""
+    """Return the snapshot of an image; called in a worker thread."""
     delta = difference(MetadataImage(), without_topics(image), sequence)
     delta.configs += [to_delta_configs(TOPIC, name, image.topic_configs.get(name, {})) for name in image.topics]
     delta.is_snapshot = True
@@ -74,7 +74,7 @@ def encode_snapshot(image: MetadataImage, sequence: int) -> EncodedDelta:
 
 
 def without_topics(image: MetadataImage) -> MetadataImage:
-    """The image without its topics; only usable for encoding."""
+    """Return the image without its topics; only usable for encoding."""
     rest = image.with_cluster_id(image.cluster_id)
     rest.lineage, rest.topics = object(), {}
     return rest

@@ -57,7 +57,7 @@ class Feed:
         self._image = image
 
     def end(self) -> None:
-        """Wake all waiters: pending polls find that this controller is not active any more."""
+        """End the feed: wake all waiters, whose polls fail because this controller is no longer active."""
         self._forget()
         self.epoch = -1
 
@@ -98,13 +98,13 @@ class Feed:
             self._partitions -= partition_count(gone)
             self._encoded.pop(gone.sequence, None)
         self._wake()
-        if has_other_brokers:  # a broker whose acknowledgement is missing may be dead now
+        if has_other_brokers:  # a broker whose acknowledgement is missing may have failed meanwhile
             self._look_again()
 
     async def poll(
         self, broker: int, epoch: int, sequence: int, seconds_max: float
     ) -> list[MetadataDelta] | list[EncodedDelta]:
-        """The deltas that a broker does not have. Waits for one, and returns an empty list after the time-out.
+        """Return the deltas that a broker does not have. Waits for one, and returns an empty list after the timeout.
 
         A large snapshot is returned in encoded form.
         """
@@ -117,7 +117,10 @@ class Feed:
         return self.unseen(epoch, sequence)
 
     async def encoded(self, delta: MetadataDelta | EncodedDelta) -> bytes | bytearray:
-        """The encoded form of a delta from poll(): encoded once for all brokers, large ones in a worker thread."""
+        """Return the encoded form of a delta from poll():
+
+        encoded once for all brokers, large ones in a worker thread.
+        """
         if isinstance(delta, EncodedDelta):
             return delta.body
         if delta.is_snapshot:
@@ -132,7 +135,7 @@ class Feed:
         return found if isinstance(found, bytes) else await asyncio.shield(found)
 
     def unseen(self, epoch: int, sequence: int) -> list[MetadataDelta]:
-        """The deltas after a sequence number, or a snapshot if they are not kept."""
+        """Return the deltas after a sequence number, or a snapshot if they are not kept."""
         if self.epoch < 0:
             return []
         if self._keeps_too_little(epoch, sequence):
@@ -142,18 +145,18 @@ class Feed:
         return [delta for delta, _ in zip(new, range(DELTAS_PER_ANSWER), strict=False)]
 
     def _keeps_too_little(self, epoch: int, sequence: int) -> bool:
-        """Whether a broker at this position needs a snapshot."""
+        """Return whether a broker at this position needs a snapshot."""
         if epoch != self.epoch or not 0 <= sequence <= self.sequence:
             return self.epoch >= 0
         return sequence < self.sequence and (not self._deltas or self._deltas[0].sequence > sequence + 1)
 
     def forget_broker(self, broker: int) -> None:
-        """The broker is dead or was restarted: stop waiting for its acknowledgements."""
+        """Stop waiting for the acknowledgements of a failed or restarted broker."""
         self.seen.pop(broker, None)
         self._look_again()
 
     async def acknowledged(self, sequence: int, seconds_max: float) -> bool:
-        """Wait until every live broker has acknowledged a sequence number; returns False after the time-out."""
+        """Wait until every live broker has acknowledged a sequence number; returns False after the timeout."""
         missing = self._missing(sequence)
         if self.epoch < 0 or not missing:
             return True
@@ -184,14 +187,14 @@ class Feed:
         return difference(self._image, image, sequence)
 
     def _note(self, broker: int, sequence: int) -> None:
-        """Record an acknowledgement; only the waiters for lower numbers are visited: there may be thousands."""
+        """Record an acknowledgement; only the waiters for lower numbers, possibly thousands, are visited."""
         self.seen[broker] = sequence
         for waiter in [waiter for waiter in self._waiting if sequence >= waiter.sequence]:
             waiter.missing.discard(broker)
             self._end_if_seen(waiter)
 
     def _look_again(self) -> None:
-        """The live brokers have changed: update all waiters."""
+        """Update all waiters after a change of the live brokers."""
         for waiter in list(self._waiting):
             waiter.missing.clear()
             waiter.missing.update(self._missing(waiter.sequence))
@@ -204,12 +207,12 @@ class Feed:
                 waiter.future.set_result(None)
 
     def _missing(self, sequence: int) -> set[int]:
-        """Live brokers that have not acknowledged a number; those that have not polled yet are among them."""
+        """Return the live brokers that have not acknowledged a number, including those that have not polled yet."""
         others = (broker for broker in self._image.brokers if broker != self._image.controller_id)
         return {broker for broker in others if self.seen.get(broker, NOTHING_SEEN) < sequence}
 
     async def _whole_apart(self) -> list[EncodedDelta]:
-        """A large snapshot: encoded by a worker thread, once for all brokers. Empty if the epoch has ended."""
+        """Return a large snapshot: encoded by a worker thread, once for all brokers. Empty if the epoch has ended."""
         if self._whole is not None:
             return [self._whole]
         epoch, sequence = self.epoch, self.sequence

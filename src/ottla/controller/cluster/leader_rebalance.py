@@ -1,10 +1,10 @@
 """Periodic changes of leaders by the active controller: preferred leaders and demoted brokers.
 
 If too many partitions are not led by their preferred replicas, leadership returns to these: shortly after an election,
-then every leader.imbalance.check.interval.seconds. So a restarted broker gets its share again. Demoted brokers (slow
-or in maintenance) get no leaderships, and those they have move to other brokers.
+then every leader.imbalance.check.interval.seconds. So a restarted broker gets its share again. Demoted brokers (slow or
+in maintenance) do not become leaders, and other brokers lead their partitions.
 
-A change of settings demotes a broker in the same write (controller.py). Only the changes by the clock are handled here.
+A change of settings demotes a broker in the same write (controller.py). This module only handles changes by the clock.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BrokerDemotion:
         self._reconciled: frozenset[int] = frozenset()  # demoted brokers whose leaders were moved
 
     def reset(self) -> None:
-        """This broker was elected: discard the state of an earlier epoch."""
+        """Discard the state of an earlier epoch, after an election of this broker."""
         self._brokers.reset()
         self._controller.slow_brokers = frozenset()
         self._checked_ms = None
@@ -65,7 +65,7 @@ class BrokerDemotion:
             if self._controller.is_active:
                 try:
                     await self._check()
-                except (KafkaError, StoreError) as problem:  # the next look may succeed
+                except (KafkaError, StoreError) as problem:  # the next check may succeed
                     logger.warning("[Controller] leaders could not be moved from demoted brokers: %s", problem)
             await asyncio.sleep(TICK_SECONDS)
 

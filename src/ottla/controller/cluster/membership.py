@@ -4,9 +4,9 @@ Rules:
 1. The broker epoch is the id of the transaction that created the broker's node, so every registration has a new epoch.
 2. A broker becomes the controller by creating /controller and raising /controller_epoch in one transaction. All its
    later writes check that epoch, which fences a deposed controller.
-3. A controller that got no response from the store for a session time-out, by its own monotonic clock, stops acting:
+3. A controller that got no response from the store for a session timeout, by its own monotonic clock, stops acting:
    another one may be elected already.
-4. A refused connection proves that a broker is dead before its session expires. A wrong guess is harmless: a live
+4. A refused connection proves that a broker has failed before its session expires. A wrong guess is harmless: a live
    broker whose node is missing registers again, and a deposed controller becomes a candidate again.
 5. A registered broker that does not poll is fenced. A controller that no broker polls resigns, and lets another broker
    be elected before it becomes a candidate again (broker_heartbeats.py).
@@ -123,14 +123,14 @@ class ClusterMembership:
         return self.controller.is_active
 
     def has_session(self) -> bool:
-        """Whether the session is certainly alive, by this broker's clock."""
+        """Return whether the session is certainly alive, by this broker's clock."""
         return self.store_idle_ms() < self.store.session_timeout_ms
 
     def store_idle_ms(self) -> int:
         return self._clock.monotonic_ms() - self.store.last_contact_ms()
 
     def no_controller_message(self) -> str:
-        """The message for requests that need the controller."""
+        """Return the message for requests that need the controller."""
         silent_ms = self.store_idle_ms()
         if silent_ms < self.store.session_timeout_ms:
             return "There is no controller at the moment: one is being elected."
@@ -145,7 +145,7 @@ class ClusterMembership:
     async def start(self, broker: BrokerImage, cluster_id: str | None, timeout_ms: int = 0) -> None:
         """Join the cluster, or raise StoreUnusableError. The first image becomes available later (`ready`).
 
-        If the open store stops responding, this waits for `timeout_ms`, at least one session time-out.
+        If the open store stops responding, this waits for `timeout_ms`, at least one session timeout.
         """
         await self.store.open()
         self._registered_broker = broker
@@ -168,7 +168,7 @@ class ClusterMembership:
         self._ticker = tasks.spawn_restarting(self._tick, "membership")
 
     async def resign_before_shutdown(self) -> None:
-        """Before a shutdown: if this broker is the controller, resign now, while it still serves requests."""
+        """Resign before a shutdown, while this broker still serves requests."""
         self.is_candidate = False
         if self.controller.was_activated:
             await self._resign_and_release()
@@ -201,7 +201,7 @@ class ClusterMembership:
         await self.controller.close()
 
     async def _tick(self) -> None:
-        """Check the clock: the end of a session is not reported while the store is unreachable."""
+        """Check by the clock whether the session has ended, which is not reported while the store is unreachable."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             if self.controller.was_activated and not self.has_session():
@@ -216,7 +216,7 @@ class ClusterMembership:
                 await self._check_heartbeats()
 
     async def _check_heartbeats(self) -> None:
-        """Check for brokers that do not poll. One that dies before its first poll has no connection to lose."""
+        """Check for brokers that do not poll. One that fails before its first poll has no connection to lose."""
         broker_liveness, now_ms = self.controller.heartbeats, self._clock.monotonic_ms()
         if broker_liveness.check(now_ms):
             await self._on_heartbeats_missed()
@@ -227,7 +227,7 @@ class ClusterMembership:
         broker_liveness = self.controller.heartbeats
         if not broker_liveness.is_isolated:
             logger.warning(
-                "[Controller] brokers that have not polled for a session time-out, and are fenced until they do: %s",
+                "[Controller] brokers that have not polled for a session timeout, and are fenced until they do: %s",
                 ",".join(map(str, sorted(broker_liveness.fenced))),
             )
             self.watches.enqueue("brokers")
@@ -252,14 +252,14 @@ class ClusterMembership:
     # ---- the tree
 
     async def read_tree(self) -> dict[str, Node]:
-        """All nodes of the cluster, without those of other programs in the same store."""
+        """Return all nodes of the cluster, without those of other programs in the same store."""
         parts = await asyncio.gather(*map(self.store.subtree, CLUSTER_ROOTS))
         return {path: node for part in parts for path, node in part.items()}
 
     # ---- registration
 
     def check_registration(self) -> None:
-        """The controller does not know this broker: check its registration."""
+        """Check the registration of this broker, which the controller does not know."""
         self._work_queue.enqueue("registration")
 
     async def _check_registration(self) -> None:
@@ -310,7 +310,7 @@ class ClusterMembership:
         return elected not in (None, self.node_id) and await is_too_old(self.store, elected)
 
     def _is_in_grace_period(self, node: Node) -> bool:
-        """Whether a damaged node is in its grace period; then it is checked again at the end of it."""
+        """Return whether a damaged node is in its grace period; then it is checked again at the end of it."""
         left_ms = self._unreadable.grace_ms(node, self._clock.monotonic_ms(), self.store.session_timeout_ms)
         if left_ms:
             asyncio.get_running_loop().call_later(left_ms / 1000, self._work_queue.enqueue, "controller")
@@ -330,7 +330,7 @@ class ClusterMembership:
         self.controller_changed = asyncio.Event()
 
     async def _elect(self, epoch_node: Node | None, deposed: Node | None = None) -> bool:
-        """Try to be elected, also in place of a controller that must be deposed."""
+        """Try to be elected, possibly in place of a controller that must be deposed."""
         before = await self._epoch_before(epoch_node) if epoch_node is not None else 0
         operations = election_operations(self.node_id, self._clock.now_ms(), epoch_node, before + 1, deposed)
         try:
@@ -358,8 +358,8 @@ class ClusterMembership:
             return before
 
     async def _on_elected(self, epoch: int, epoch_version: int) -> None:
-        """Load the metadata, find dead brokers and elect leaders; only then the image is published."""
-        self.watches.stop()  # of an earlier term that ended without notice
+        """Load the metadata, find failed brokers and elect leaders; then publish the image."""
+        self.watches.stop()  # of an earlier term that ended unnoticed
         nodes = await self._repair_topics(await self.read_tree(), epoch_version)
         loaded = await load_in_thread(nodes, self._images.image)
         image = loaded.image
@@ -421,7 +421,7 @@ class ClusterMembership:
     # ---- failure detection
 
     def suspect_broker(self, broker_id: int) -> None:
-        """A broker's poll connection was lost: the controller probes whether the broker is alive."""
+        """Probe whether a broker is alive whose poll connection was lost."""
         broker = self._images.image.brokers.get(broker_id)
         if broker is not None and self.is_controller and broker_id not in self._probing:
             self.start_task(self._check_broker(broker))
@@ -438,11 +438,14 @@ class ClusterMembership:
             self._probing.discard(broker.id)
 
     def _is_known_registration(self, broker: BrokerImage) -> bool:
-        """Whether this broker is the controller, and the other broker still has this registration."""
+        """Return whether this broker is the controller, and the other broker still has this registration."""
         return self.is_controller and self._images.image.brokers.get(broker.id) == broker
 
     async def suspect_controller(self, elected: int) -> None:
-        """The connection to the controller was lost: if its port refuses, it is dead and must be replaced."""
+        """Probe the controller after a lost connection:
+
+        if its port refuses connections, it has failed and is replaced.
+        """
         node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
         if node is None or decode_controller_id(node) != elected or elected == self.node_id:
             self._work_queue.enqueue("controller")
@@ -458,7 +461,7 @@ class ClusterMembership:
         self._work_queue.enqueue("controller")
 
     def _was_suspected(self, broker: BrokerImage) -> bool:
-        """Whether this registration of a broker was assumed dead recently, and it was elected again since.
+        """Return whether this registration of a broker was assumed dead recently, and it was elected again since.
 
         Without this check, two brokers that cannot reach each other would depose each other endlessly.
         """
@@ -466,7 +469,7 @@ class ClusterMembership:
         return broker.epoch == epoch and self._clock.monotonic_ms() - since_ms < SUSPICION_MS
 
     async def locate(self, broker_id: int) -> BrokerImage | None:
-        """The current registration of a broker."""
+        """Return the current registration of a broker."""
         node = await self.store.get(tree.broker_path(broker_id))
         return decode_or_none(broker_id, node) if node is not None else None
 
@@ -491,7 +494,7 @@ class UnreadableController:
     """The grace period of a /controller node that cannot be read.
 
     The node is ephemeral and would stay as long as the session of its owner, and no broker could find the controller.
-    So it is deleted after a session time-out, in which it may be restored, and an election follows. If the old
+    So it is deleted after a session timeout, in which it may be restored, and an election follows. If the old
     controller is alive, the version of /controller_epoch fences it.
     """
 
@@ -500,7 +503,7 @@ class UnreadableController:
         self._since_ms = 0
 
     def grace_ms(self, node: Node, now_ms: int, session_ms: int) -> int:
-        """The rest of the grace period; the first call for a node logs the damage."""
+        """Return the rest of the grace period; the first call for a node logs the damage."""
         if self._seen != (node.created_id, node.version):
             self._seen, self._since_ms = (node.created_id, node.version), now_ms
             logger.error("%s cannot be read; it is deleted unless it is restored", tree.CONTROLLER)
@@ -508,7 +511,7 @@ class UnreadableController:
 
 
 def decode_controller_id(node: Node) -> int | None:
-    """The id of the controller; None if the node cannot be read."""
+    """Return the id of the controller; None if the node cannot be read."""
     try:
         return tree.decode_controller(node.data)
     except tree.DamagedNodeError:
@@ -518,7 +521,10 @@ def decode_controller_id(node: Node) -> int | None:
 def election_operations(
     broker_id: int, now_ms: int, epoch_node: Node | None, epoch: int, deposed: Node | None
 ) -> list[StoreOperation]:
-    """The transaction of an election; the epoch node is last. `deposed` is the /controller node to replace, if any."""
+    """Return the transaction of an election; the epoch node is last.
+
+    `deposed` is the /controller node to replace, if any.
+    """
     operations: list[StoreOperation] = [
         CreateNode(tree.CONTROLLER, tree.encode_controller(broker_id, now_ms), is_ephemeral=True),
         controller_epoch_operation(epoch_node, epoch),
@@ -532,7 +538,7 @@ def offer_operation(node: Node) -> StoreOperation:
 
 
 def highest_known_epoch(epoch_node: Node, nodes: Mapping[str, Node], last_known: int) -> int:
-    """A lower bound for the next controller epoch when /controller_epoch cannot be read.
+    """Return a lower bound for the next controller epoch when /controller_epoch cannot be read.
 
     Every election writes that node once, so its version counts elections; partition states have their writer's epoch.
     """

@@ -1,4 +1,4 @@
-"""Registration of brokers in the store: the persistent nodes of a cluster, broker nodes, broker ids, dead brokers.
+"""Registration of brokers in the store: the persistent nodes of a cluster, broker nodes, broker ids, failed brokers.
 
 If a node with the id of this broker exists already, it belongs to a previous registration, or to another broker with
 the same id by mistake: a probe of its address decides. A node whose address refuses connections is replaced at once,
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 ATTEMPTS_MAX: Final = 20
 RETRY_SECONDS: Final = 0.25
 GRACE_SECONDS: Final = 1.0
-PROBE_SECONDS: Final = 0.3  # the wait of a new controller for probes before it elects leaders
+PROBE_SECONDS: Final = 0.3  # how long a new controller waits for probes before it elects leaders
 # The connections of a killed process are closed before its port refuses new ones, so a probe is repeated.
 PROBE_PAUSES_SECONDS: Final = (0.02, 0.03, 0.05, 0.1, 0.1, 0.2, 0.5, 1.0)
 
@@ -83,7 +83,7 @@ class BrokerRegistration:
         raise StoreUnusableError("the nodes of the cluster cannot be created in the store")
 
     async def register(self, broker: BrokerImage, known_epoch: int, *, is_start: bool) -> int:
-        """Register the broker; returns `known_epoch` if it is still registered, else the new broker epoch."""
+        """Register the broker; returns `known_epoch` if it is still registered, otherwise the new broker epoch."""
         path = tree.broker_path(broker.id)
         broker = broker._replace(features=ottla_version.SUPPORTED)
         for _ in range(ATTEMPTS_MAX):
@@ -122,7 +122,7 @@ class BrokerRegistration:
         logger.warning("%s could not be read: broker %d has restored it", path, broker.id)
 
     async def _replace_stale(self, broker: BrokerImage, node: Node, *, is_start: bool) -> None:
-        """Delete the node of a dead broker; a live one gets a session time-out to disappear."""
+        """Delete the node of a failed broker; that of a live one may exist for a session timeout."""
         path = tree.broker_path(broker.id)
         other = decode_or_none(broker.id, node)
         deadline = asyncio.get_running_loop().time() + self._store.session_timeout_ms / 1000 + GRACE_SECONDS
@@ -145,33 +145,33 @@ class BrokerRegistration:
 
 
 def check_cluster_id(node: Node | None, ours: str | None) -> None:
-    """Raises StoreUnusableError if the log directories belong to another cluster than the store."""
+    """Check that log directories and store belong to the same cluster. Raises StoreUnusableError."""
     if not ours:
         return
     if node is None:
         raise StoreUnusableError(
-            f"the store has no cluster id, but the log folders belong to cluster {ours}. Check zookeeper.connect with "
-            "its chroot; if the store was lost, restore it from a backup."
+            f"the store has no cluster id, but the log directories belong to cluster {ours}. Check zookeeper.connect "
+            "with its chroot; if the store was lost, restore it from a backup."
         )
     try:
         stored = tree.decode_cluster_id(node.data)
     except tree.DamagedNodeError as damage:
-        raise StoreUnusableError(f"{damage}. Restore it: the log folders belong to cluster {ours}.") from damage
+        raise StoreUnusableError(f"{damage}. Restore it: the log directories belong to cluster {ours}.") from damage
     if stored != ours:
         raise StoreUnusableError(
-            f"the metadata store belongs to cluster {stored}, but the log folders to cluster {ours}. "
+            f"the metadata store belongs to cluster {stored}, but the log directories to cluster {ours}. "
             "Give this broker the folders that belong together."
         )
 
 
 def check_cluster_level(node: Node | None) -> None:
-    """Raises StoreUnusableError if this broker does not support the level of the cluster."""
+    """Check that this broker supports the level of the cluster. Raises StoreUnusableError."""
     if node is None:
         return
     try:
         problem = ottla_version.unsupported_level_problem(ottla_version.level_of(tree.decode_feature(node.data)))
     except tree.DamagedNodeError:
-        return  # the controller logs the damage, and refuses brokers that are too old
+        return  # the controller logs the damage, and rejects brokers that are too old
     if problem is not None:
         raise StoreUnusableError(problem)
 
@@ -184,7 +184,7 @@ def decode_or_none(broker_id: int, node: Node) -> BrokerImage | None:
 
 
 def is_at_same_address(broker: BrokerImage, other: BrokerImage) -> bool:
-    """Whether two brokers share an address: the other one is dead then, because this broker uses it now."""
+    """Return whether two brokers share an address: then the other one has stopped, because this broker uses it now."""
     ours = {(end.host, end.port) for end in broker.endpoints.values()}
     return any((end.host, end.port) in ours for end in other.endpoints.values())
 
@@ -226,7 +226,7 @@ async def _create_node(store: MetadataStore, path: str) -> None:
 
 
 async def find_dead_brokers(brokers: Iterable[BrokerImage], probe: Probe) -> list[BrokerImage]:
-    """The brokers whose ports refuse connections now."""
+    """Return the brokers whose ports refuse connections now."""
     probes = {tasks.spawn_awaited(probe(broker), f"a probe of broker {broker.id}"): broker for broker in brokers}
     if not probes:
         return []

@@ -1,7 +1,7 @@
 """The active controller's watches in the store: brokers, topics, settings, ACLs, tokens, deletion marks, notifications.
 
 A watch only reports that something may have changed; external_changes.py and leader_election.py decide what follows.
-The controller's own writes fire the same watches and are found unchanged.
+The controller's own writes fire the same watches, which then find no change.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Delete = Callable[[Iterable[str]], Awaitable[None]]
 class ChangeNotifications(Generic[T]):
     """Change notifications of one kind: nodes that Kafka 3.x creates for each change of settings, ACLs or tokens.
 
-    As in Kafka, they are deleted after a while and not at once, because other brokers may read them, too.
+    As in Kafka, they are deleted after a while and not at once, because other brokers may also read them.
     """
 
     def __init__(
@@ -367,7 +367,7 @@ class StoreWatches:
                 ",".join(reply.gone) or "none",
             )
             if reply.gone:
-                self._work_queue.enqueue("deletions")  # a left mark would delete the next topic with that name
+                self._work_queue.enqueue("deletions")  # a remaining mark would delete the next topic with that name
             await self._controller.reconcile_leaders(reply.changed)
 
     def _enqueue_sweep(self) -> None:
@@ -389,11 +389,11 @@ class StoreWatches:
             partitions += image.count_partitions([name])
             if name in image.topics and await self._differs(name):
                 differing.append(name)
-        await self._read_topics(set(differing))  # compares again: our own changes in the meantime are no differences
+        await self._read_topics(set(differing))  # compares again: own changes in the meantime are not differences
         await self._recheck_damaged()
 
     async def _differs(self, name: str) -> bool:
-        """Whether a topic in the store differs from the image, or has other damaged nodes."""
+        """Return whether a topic in the store differs from the image, or has other damaged nodes."""
         nodes = await self._store.subtree(tree.topic_path(name))
         image = self._controller.image
         reader = NodeReader(image)
@@ -470,14 +470,14 @@ class StoreWatches:
 
 
 def differing_names(names: Iterable[str], image: MetadataImage) -> set[str]:
-    """Topics that exist only in the store or only in the image."""
+    """Return the topics that exist only in the store or only in the image."""
     known, listed = damaged_topics(image), set(names)
     gone = {name for name in (*image.topics, *known) if name not in listed}
     return gone | {name for name in listed if name not in image.topics and name not in known}
 
 
 def damaged_topics(image: MetadataImage, *, is_whole: bool = True) -> set[str]:
-    """Topics whose topic node is damaged; without `is_whole`, those with any damaged node except settings."""
+    """Return the topics with a damaged topic node; without `is_whole`, with any damaged node except settings."""
     prefix = f"{tree.BROKER_TOPICS}/"
     names = [path.removeprefix(prefix) for path in image.damaged if path.startswith(prefix)]
     return {name.partition("/")[0] for name in names if not is_whole or "/" not in name}

@@ -3,11 +3,11 @@
 A broker of an older version does not know these levels: it registers, polls and is a candidate in elections. So the
 other brokers exclude it:
 
-1. The controller does not admit it to the live brokers, and answers its polls with UNSUPPORTED_VERSION. The response
+1. The controller does not admit it to the live brokers, and rejects its polls with UNSUPPORTED_VERSION. The response
    contains the supported versions of ClusterPoll, which the older broker logs.
 2. A controller that resigns while such a broker is registered offers /controller instead of deleting it: newer brokers
-   replace an offered node in one transaction, older ones do not know it. If an older broker is elected nevertheless,
-   because the controller has died, any newer broker replaces it in the same way.
+   replace an offered node in one transaction, older ones ignore it. If an older broker is elected nevertheless, because
+   the controller has failed, any newer broker replaces it in the same way.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class BrokerVersionGate:
 
     def __init__(self) -> None:
         self.registered: Mapping[int, BrokerImage] = {}  # as last read, admitted or not
-        self._refused: dict[int, int] = {}  # broker -> epoch of the registration whose refusal was logged
+        self._refused: dict[int, int] = {}  # broker -> epoch of the registration whose rejection was logged
 
     def admit(self, image: MetadataImage, registered: Mapping[int, BrokerImage]) -> dict[int, BrokerImage]:
-        """The brokers that support the level; refusals of the others are logged once for each registration."""
+        """Return the brokers that support the level; rejections of the others are logged once for each registration."""
         self.registered = registered
         refused = {id_: broker for id_, broker in registered.items() if not is_admitted(image, broker)}
         for id_, broker in refused.items():
@@ -46,7 +46,7 @@ class BrokerVersionGate:
         return bool(self._refused)
 
     def check_poll(self, image: MetadataImage, broker: int, level_max: int) -> None:
-        """Raises KafkaError(UNSUPPORTED_VERSION) for the poll of a broker that is too old."""
+        """Check a poll. Raises KafkaError(UNSUPPORTED_VERSION) if the broker is too old."""
         level = ottla_version.cluster_level(image)
         if level_max < level:
             levels = (ottla_version.LEVEL_MIN, level_max)
@@ -68,7 +68,9 @@ def refusal_message(image: MetadataImage, broker: int, supported: tuple[int, int
 
 
 async def is_too_old(store: MetadataStore, broker_id: int | None) -> bool:
-    """Whether the registration of a broker lacks support for the level in the store; False without a registration."""
+    """Return whether the registration of a broker lacks support for the level in the store; False without a
+    registration.
+    """
     if broker_id is None:
         return False
     feature, registration = await store.get(tree.FEATURE), await store.get(tree.broker_path(broker_id))

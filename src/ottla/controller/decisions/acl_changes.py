@@ -1,6 +1,6 @@
 """CreateAcls and DeleteAcls. Pure, by the rules of decision.py; error codes and messages are Kafka's.
 
-Each ACL of a request is an item of its own: a refused one does not affect the others.
+Each ACL of a request is a separate item: a rejected one does not affect the others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AclDeletionResult(NamedTuple):
 
 
 def decide_create_acls(image: MetadataImage, wanted: Sequence[NewAcl]) -> Decision[list[KafkaError | None]]:
-    """The reply has the error of each ACL. An ACL that exists already is no error."""
+    """Create ACLs; the reply has the error of each. An existing ACL is not an error."""
     results: list[KafkaError | None] = []
     after: dict[ResourcePattern, set[AccessControlEntry]] = {}
     for rule in wanted:
@@ -58,16 +58,15 @@ def decide_create_acls(image: MetadataImage, wanted: Sequence[NewAcl]) -> Decisi
 
 
 def matching_patterns(acls: Acls, filters: Sequence[AclFilter]) -> list[ResourcePattern]:
-    """The resources with ACLs that match some of these filters."""
+    """Return the resources with ACLs that match some of these filters."""
     return list(dict.fromkeys(pattern for each in filters for pattern in each.select(acls)))
 
 
 def decide_delete_acls(
     image: MetadataImage, filters: Sequence[AclFilter], patterns: Iterable[ResourcePattern] | None = None
 ) -> Decision[list[AclDeletionResult]]:
-    """The result of each filter has all ACLs that match it, also those that match other filters of the request.
-
-    With `patterns`, only the ACLs of these resources are considered.
+    """Delete the ACLs that match the filters. The result of each filter has all ACLs that match it, including those
+    that match other filters of the request. With `patterns`, only the ACLs of these resources are considered.
     """
     results: list[AclDeletionResult] = []
     after: dict[ResourcePattern, set[AccessControlEntry]] = {}
@@ -149,7 +148,7 @@ def validate_acl(rule: NewAcl) -> AclBinding:
 def acl_operations(
     image: MetadataImage, wanted: Mapping[ResourcePattern, Entries]
 ) -> tuple[tuple[StoreOperation, ...], MetadataImage]:
-    """The operations for changed ACLs; a resource without ACLs has no node.
+    """Return the operations for changed ACLs; a resource without ACLs has no node.
 
     If another writer has changed a node since, its version differs and the decision is repeated.
     """

@@ -5,7 +5,7 @@ acknowledged as a follower. As a member of the ISR (or ELR) it could be elected,
 brokers. So it leaves both (KIP-966), unless it registers with the epoch of a clean shutdown (`previous_epoch`), and
 the ISRs refer to that epoch.
 
-The active controller remembers these epochs (`BrokerAvailability.known`). A new controller finds them in the store:
+The active controller keeps these epochs (`BrokerAvailability.known`). A new controller finds them in the store:
 each state has the newest broker epoch that its writer knew, so any newer epoch is a restart. If a state of another tool
 lacks it, any epoch newer than the node is a restart.
 """
@@ -28,7 +28,7 @@ class RestartedBrokers(NamedTuple):
 
 
 def broker_epoch_bounds(nodes: Mapping[str, Node], image: MetadataImage) -> dict[int, int]:
-    """For a new controller: the bounds below which a broker's epoch is the one that the ISRs in the store refer to."""
+    """Return, for a new controller, the bounds below which a broker's epoch is the one that the ISRs refer to."""
     known: dict[int, int] = {}
     bounds: dict[bytes, int] = {}  # many states are equal, and decoding is slow
     for topic in image.topics.values():
@@ -40,7 +40,7 @@ def broker_epoch_bounds(nodes: Mapping[str, Node], image: MetadataImage) -> dict
             bound = bounds.get(node.data) if node is not None else 0
             if bound is None:
                 bound = epoch_bound(path, node)
-                # else the bound depends on the node, not on its data
+                # otherwise the bound depends on the node, not on its data
                 if node is not None and bound != node.modified_id:
                     bounds[node.data] = bound
             for broker in {partition.leader, *partition.isr, *partition.elr} if bound else ():
@@ -49,7 +49,7 @@ def broker_epoch_bounds(nodes: Mapping[str, Node], image: MetadataImage) -> dict
 
 
 def epoch_bound(path: str, node: Node | None) -> int:
-    """The bound of the broker epochs that a state refers to; 0 if it is unknown.
+    """Return the bound of the broker epochs that a state refers to; 0 if it is unknown.
 
     The id of the write alone is too high: its writer may not have noticed a registration that existed already.
     """
@@ -62,7 +62,7 @@ def epoch_bound(path: str, node: Node | None) -> int:
 def find_restarted(
     image: MetadataImage, brokers: Mapping[int, BrokerImage], known: Mapping[int, int]
 ) -> RestartedBrokers:
-    """The brokers whose epochs are newer than the known bounds."""
+    """Return the brokers whose epochs are newer than the known bounds."""
     lives = updated_epoch_bounds(image.brokers, {}) | dict(known)
     restarted = frozenset(id_ for id_, broker in brokers.items() if id_ in lives and broker.epoch >= lives[id_])
     lost = frozenset(id_ for id_ in restarted if not 0 <= brokers[id_].previous_epoch < lives[id_])
@@ -82,5 +82,5 @@ def without_unclean(old: PartitionImage, lost: frozenset[int]) -> PartitionImage
 
 
 def updated_epoch_bounds(brokers: Mapping[int, BrokerImage], known: Mapping[int, int]) -> dict[int, int]:
-    """The epoch bounds after the ISRs were reconciled with these brokers."""
+    """Return the epoch bounds after the ISRs were reconciled with these brokers."""
     return {**known, **{id_: broker.epoch + 1 for id_, broker in brokers.items()}}

@@ -46,12 +46,12 @@ class BrokerIndex:
                     self._replace(name, left, right)
 
     def topics_of(self, brokers: Iterable[int]) -> list[str]:
-        """Topics with a partition that refers to one of these brokers as replica, leader, or in ISR or ELR."""
+        """Return the topics with a partition that has one of these brokers as replica or leader, or in ISR or ELR."""
         return list(dict.fromkeys(name for broker in brokers for name in self._topics.get(broker, ())))
 
     @property
     def brokers_with_replicas(self) -> frozenset[int]:
-        """Brokers with replicas, alive or not."""
+        """Return the brokers with replicas, alive or not."""
         return frozenset(self._replicas)
 
     @property
@@ -59,7 +59,7 @@ class BrokerIndex:
         return list(self._moving)
 
     def replica_lags(self, brokers: Iterable[int]) -> Mapping[int, ReplicaLag]:
-        """The shares of these brokers that are out of sync."""
+        """Return the shares of these brokers that are out of sync."""
         return {
             broker: ReplicaLag(self._shared_replicas.get(broker, 0), self._out_of_sync.get(broker, 0))
             for broker in brokers
@@ -91,7 +91,7 @@ class BrokerIndex:
 
 
 def referenced_brokers(partition: PartitionImage) -> set[int]:
-    """The brokers that decisions about a partition depend on."""
+    """Return the brokers that decisions about a partition depend on."""
     found = {*partition.replicas, *partition.isr, *partition.elr, *partition.last_known_elr}
     if partition.leader != NO_LEADER:
         found.add(partition.leader)
@@ -99,7 +99,7 @@ def referenced_brokers(partition: PartitionImage) -> set[int]:
 
 
 def shared_replicas(partition: PartitionImage) -> tuple[int, ...]:
-    """The replicas that show whether a broker keeps up (demoted_brokers.py)."""
+    """Return the replicas that show whether a broker keeps up (demoted_brokers.py)."""
     if len(partition.replicas) == 1 or partition.is_damaged:
         return ()
     return excluding(partition.replicas, partition.adding_replicas) if partition.adding_replicas else partition.replicas

@@ -1,7 +1,7 @@
 """AlterConfigs and IncrementalAlterConfigs for topics, brokers, groups and client metrics.
 
 Rule 1: pure. A change is decided on an image and the broker's settings; error codes and messages are Kafka's.
-Rule 2: known keys of brokers are accepted only if they can change at run time. Unknown keys are stored for plug-ins and
+Rule 2: known keys of brokers are accepted only if they can change at run time. Unknown keys are stored for plugins and
         tools, as in Kafka, and have no effect. Keys that name a file, a command or a class are restricted by
         security/remote_settings.py.
 Rule 3: the settings of a resource change completely or not at all; other resources of the request are processed.
@@ -125,7 +125,7 @@ def decide_config_changes(
 
 
 def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: BrokerSettings) -> dict[str, str]:
-    """The resource's own settings after a change, all validated. Raises KafkaError."""
+    """Return the resource's own settings after a change, all validated. Raises KafkaError."""
     current = current_overrides(image, change)
     _check_level(image, change)
     if change.resource_type in ENTITY_TYPES:
@@ -155,7 +155,7 @@ def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: 
 
 
 def configs_of(image: MetadataImage, resource_type: int) -> Mapping[str, Mapping[str, str]]:
-    """All settings of one type of resource, by name."""
+    """Return all settings of one type of resource, by name."""
     if resource_type == ConfigResourceType.TOPIC:
         return image.topic_configs
     if resource_type == ConfigResourceType.GROUP:
@@ -172,7 +172,7 @@ def current_overrides(image: MetadataImage, change: ConfigResourceChange) -> Map
 def apply_operations(
     change: ConfigResourceChange, current: Mapping[str, str], settings: BrokerSettings
 ) -> dict[str, str]:
-    """Apply the operations of a change in order. Raises KafkaError for a list operation on a key that is no list."""
+    """Apply the operations of a change in order. Raises KafkaError for a list operation on a key that is not a list."""
     new = {} if change.replaces_all else dict(current)
     for operation in change.operations:
         if operation.type is OperationType.SET:
@@ -234,7 +234,7 @@ def check_broker_change(current: BrokerSettings, broker: str, new: Mapping[str, 
 
 
 def invalid_dynamic_config(problem: str) -> KafkaError:
-    """The error for a change that a running broker cannot apply, with Kafka's message."""
+    """Return the error for a change that a running broker cannot apply, with Kafka's message."""
     return KafkaError(
         Error.INVALID_REQUEST,
         f"Invalid value org.apache.kafka.common.config.ConfigException: {problem} "
@@ -243,7 +243,7 @@ def invalid_dynamic_config(problem: str) -> KafkaError:
 
 
 def _check_level(image: MetadataImage, change: ConfigResourceChange) -> None:
-    """Refuse settings that brokers at the current level do not know."""
+    """Reject settings that brokers at the current level do not know."""
     for operation in change.operations:
         problem = setting_level_problem(image, operation.name) if operation.type is not OperationType.DELETE else None
         if problem is not None:
@@ -263,7 +263,7 @@ def _check_topic(image: MetadataImage, name: str) -> None:
 def _changed_list(
     change: ConfigResourceChange, operation: ConfigOperation, current: str | None, settings: BrokerSettings
 ) -> str:
-    """A list after APPEND or SUBTRACT; an unset list starts with the value of the file or the default."""
+    """Return a list after APPEND or SUBTRACT; an unset list starts with the value of the file or the default."""
     _check_is_list(change, operation)
     if current is None:
         current = _inherited_text(change, operation.name, settings)
@@ -307,7 +307,10 @@ def _reject_names(names: Sequence[str], sentence: str) -> None:
 def _store_operations(
     kind: ConfigResourceType, name: str, config: Mapping[str, str], *, exists: bool
 ) -> tuple[StoreOperation, ...]:
-    """Nodes of groups and subscriptions exist only while they have settings."""
+    """Return the operations for changed settings.
+
+    Nodes of groups and subscriptions exist only while they have settings.
+    """
     if not config and kind in EXISTING_BY_SETTINGS:
         return (DeleteNode(tree.config_path(ENTITY_TYPES[kind], name)),)
     return config_operations(ENTITY_TYPES[kind], name, config, exists=exists)

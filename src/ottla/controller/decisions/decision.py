@@ -1,16 +1,16 @@
-"""What every decision of the controller returns, and the store operations that decisions share.
+"""The result of every decision of the controller, and the store operations that decisions share.
 
 Rule 1: no await, no clock, no socket, no random. Ids and random numbers are arguments.
 Rule 2: a decision changes nothing. It returns the operations for the store, the image after their commit, and the
         reply. The caller first commits, then publishes the image, then replies.
-Rule 3: if an item of a request is refused, it has no operations; the other items are processed.
+Rule 3: if an item of a request is rejected, it has no operations; the other items are processed.
 
 The data of a partition are in two nodes: the topic node has the replicas, the state node has the leader and the ISR.
 The state node is written in either case, because its version is the partition epoch: after a change of the replicas, an
-ISR proposal with the old epoch must be refused.
+ISR proposal with the old epoch must be rejected.
 
 ZooKeeper limits the size of a transaction to about a megabyte, so large changes are split; their order is kept. A
-controller may die between two transactions, so every prefix of the operations must be a valid state: partitions
+controller may fail between two transactions, so every prefix of the operations must be a valid state: partitions
 without a state get it from the next controller, and a topic whose deletion has started has a deletion mark.
 """
 
@@ -55,7 +55,7 @@ def encode_state(image: MetadataImage, partition: PartitionImage) -> bytes:
 
 
 def newest_broker_epoch_for(image: MetadataImage, partition: PartitionImage) -> int:
-    """The newest broker epoch at the time of the decision; not needed for partitions with a single replica."""
+    """Return the newest broker epoch at the time of the decision; not needed for partitions with a single replica."""
     return image.newest_broker_epoch if len(partition.replicas) > 1 else -1
 
 
@@ -67,7 +67,7 @@ def config_operations(
 
 
 def check_readable(image: MetadataImage, *paths: str) -> None:
-    """Damaged nodes are not overwritten. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+    """Check that nodes are not damaged, because these are not overwritten. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
     for path in paths:
         if path in image.damaged:
             message = f"The node {path} in the metadata store cannot be read. Restore it first."
@@ -98,14 +98,14 @@ COMPARED_FIELDS: Final = (
 
 
 def has_changed(old: MetadataImage, new: MetadataImage) -> bool:
-    """Whether the images differ, by a write of ours or not."""
+    """Return whether the images differ, with or without a write of this controller."""
     return bool(new.changed_topics) or any(getattr(new, part) is not getattr(old, part) for part in COMPARED_FIELDS)
 
 
 def partition_operations(
     image: MetadataImage, changes: PartitionChanges
 ) -> tuple[tuple[StoreOperation, ...], MetadataImage]:
-    """The operations for changed partitions and the image after them; this raises the partition epochs."""
+    """Return the operations for changed partitions and the image after them; this raises the partition epochs."""
     operations: list[StoreOperation] = []
     topics = []
     for name, partitions in group_by_topic(changes).items():
@@ -171,11 +171,11 @@ def with_deletion_marks(operations: Sequence[StoreOperation]) -> Sequence[StoreO
 
 
 def with_fence(fence: CheckNode, piece: Sequence[StoreOperation]) -> tuple[StoreOperation, ...]:
-    """A transaction that fails if another controller was elected since."""
+    """Return a transaction that fails if another controller was elected since."""
     return (fence, *piece)
 
 
 def operation_bytes(operation: StoreOperation) -> int:
-    """An upper bound of the size of an operation in a request, for a chroot of usual length."""
+    """Return an upper bound of the size of an operation in a request, for a chroot of usual length."""
     data = len(operation.data) if isinstance(operation, CreateNode | SetNode) else 0
     return OPERATION_OVERHEAD_BYTES + 2 * len(operation.path) + data

@@ -4,16 +4,16 @@ A demoted broker stays in the ISRs, but leads only partitions that no other repl
 leaves a partition without a leader. A broker of an older version would ignore demotions as the controller, so they take
 effect only when all brokers support them (ottla_version.py).
 
-Maintenance is a setting of the broker with an end time, so a forgotten broker does not stay demoted. It is stored in
+Maintenance is a setting of the broker with an end time, so no broker stays demoted by mistake. It is stored in
 the metadata and survives changes of the controller and restarts of the broker. Healing does not move its replicas.
 
-A broker is behind if at least half of its replicas are out of sync, or if its fastest recent sync takes longer than
-ottla.heal.slow.sync.ms. A broker that is behind for ottla.heal.slow.after.ms without interruption is slow, until it has
-not been behind for as long. This hysteresis prevents leaders from moving back and forth.
+A broker lags if at least half of its replicas are out of sync, or if its fastest recent sync takes longer than
+ottla.heal.slow.sync.ms. A broker that lags for ottla.heal.slow.after.ms without interruption is slow, until it has not
+lagged for the same time. This hysteresis prevents leaders from moving back and forth.
 
-1. Replicas that a reassignment adds, and partitions with a single replica, do not count.
-2. A dead broker is not slow. A restarted broker gets the whole time to catch up.
-3. If half of all brokers or more are behind, the cause is not a single broker: no further broker becomes slow.
+1. Replicas that a reassignment adds, and partitions with a single replica, are ignored.
+2. A failed broker is not slow. For a restarted broker the time starts again.
+3. If half of all brokers or more lag, the cause is not a single broker: no further broker becomes slow.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ R = TypeVar("R")
 
 
 def brokers_in_maintenance(image: MetadataImage, now_ms: int) -> frozenset[int]:
-    """The brokers whose maintenance has not ended; an invalid value counts as not set."""
+    """Return the brokers whose maintenance has not ended; an invalid value is ignored."""
     if cluster_level(image) < SELF_BALANCING_LEVEL:
         return frozenset()
     return frozenset(broker for broker, until_ms in maintenance_ends(image).items() if until_ms > now_ms)
 
 
 def maintenance_ends(image: MetadataImage) -> dict[int, int]:
-    """The end of the maintenance of each broker, also if it is in the past."""
+    """Return the end of the maintenance of each broker, even if it is in the past."""
     found = {}
     for broker, config in image.broker_configs.items():
         until = config.get(MAINTENANCE_UNTIL_KEY, "").strip()
@@ -53,7 +53,7 @@ def maintenance_ends(image: MetadataImage) -> dict[int, int]:
 class ReplicaLag(NamedTuple):
     """The replicas of a broker that count by rule 1, and those of them that are out of sync.
 
-    broker_index.py counts them; partitions whose state cannot be read do not count, either.
+    broker_index.py counts them; partitions whose state cannot be read are also ignored.
     """
 
     shared_replicas: int = 0
@@ -123,7 +123,7 @@ class SlowBrokerDetector:
 
 
 def demoted_brokers(image: MetadataImage, now_ms: int, slow: frozenset[int]) -> frozenset[int]:
-    """The demoted brokers; none while a broker that does not support demotions may become the controller."""
+    """Return the demoted brokers; none while a broker that does not support demotions may become the controller."""
     if cluster_level(image) < SELF_BALANCING_LEVEL:
         return frozenset()
     return brokers_in_maintenance(image, now_ms) | slow

@@ -53,7 +53,7 @@ class ExternalTopicChanges(NamedTuple):
 
 
 def is_unchanged(topic: TopicImage | None, data: bytes | None) -> bool:
-    """Whether the topic node is equal to the image; partition states are not compared."""
+    """Return whether the topic node is equal to the image; partition states are not compared."""
     if topic is None or data is None:
         return topic is None and data is None
     try:
@@ -78,7 +78,7 @@ def decide_external_topics(
     for name in names:
         others = others.difference(damaged_nodes(image, name))
         topic, known = found.get(name), image.topics.get(name)
-        if topic is None:  # deleted: a damaged node would give the last known topic
+        if topic is None:  # deleted; for a damaged node this is the last known topic
             gone += [name] if known is not None else []
             continue
         if topic.topic_id == NO_TOPIC_ID:
@@ -99,7 +99,7 @@ def decide_external_topics(
 
 
 def damaged_nodes(image: MetadataImage, topic: str) -> list[str]:
-    """The damaged nodes of a topic."""
+    """Return the damaged nodes of a topic."""
     path = tree.topic_path(topic)
     own = (path, tree.config_path(tree.TOPIC_CONFIG, topic))
     return [damaged for damaged in image.damaged if damaged in own or damaged.startswith(f"{path}/")]
@@ -207,7 +207,7 @@ def node_path(entity_type: str, entity: str) -> str:
 
 
 def with_parents(entities: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The same entities with the parents of clients of users, which the writer may have created, too."""
+    """Return the entities and the parents of clients of users, which the writer may also have created."""
     found: dict[tuple[str, str], None] = {}
     for entity_type, entity in entities:
         if entity_type == QUOTAS and (parents := parent_paths(entity)):

@@ -45,7 +45,7 @@ def decide_feature_updates(
     defaults: Mapping[str, int] = NO_DEFAULTS,
     registered: Iterable[BrokerImage] = (),
 ) -> Decision[None]:
-    """Raises KafkaError(INVALID_UPDATE_VERSION) if one update is invalid.
+    """Apply all updates. Raises KafkaError(INVALID_UPDATE_VERSION) if one is invalid.
 
     `defaults` are the levels of features that are not stored; a disabled one of them is stored as 0. `registered` are
     all registered brokers, fenced or not.
@@ -72,7 +72,7 @@ def decide_feature_updates(
 
 
 def update_problem(update: FeatureUpdate, current: int, supported: SupportedLevels, controller_id: int) -> str | None:
-    """The reason why a feature cannot have that level; the order of the checks is Kafka's."""
+    """Return the reason why a feature cannot have that level, or None; the order of the checks is Kafka's."""
     if update.upgrade_type not in tuple(UpgradeType):
         return "The controller does not support the given upgrade type."
     if update.level < 0:

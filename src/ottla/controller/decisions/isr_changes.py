@@ -1,8 +1,8 @@
 """AlterPartition: ISR proposals of leaders (KIP-497). Pure, by the rules of decision.py.
 
-A proposal is accepted only from the current leader with the current epochs. Replicas that are dead, shutting down, or
-restarted since are not accepted (KIP-841, KIP-903). The order of the checks and the error codes are Kafka's. Unlike in
-Kafka, the eligible part of a proposal is accepted: the answer has the resulting ISR.
+A proposal is accepted only from the current leader with the current epochs. Replicas on brokers that are down, shutting
+down, or restarted since are not accepted (KIP-841, KIP-903). The order of the checks and the error codes are Kafka's.
+Unlike in Kafka, the eligible part of a proposal is accepted: the response has the resulting ISR.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class IsrChangeResult(NamedTuple):
 
 
 def check_broker_epoch(image: MetadataImage, broker: int, epoch: int) -> None:
-    """Raises KafkaError(STALE_BROKER_EPOCH) for a request of a previous registration of a broker."""
+    """Check the epoch. Raises KafkaError(STALE_BROKER_EPOCH) for a request of a broker's previous registration."""
     known = image.brokers.get(broker)
     if known is None or known.epoch != epoch:
         raise KafkaError(Error.STALE_BROKER_EPOCH)
@@ -55,7 +55,7 @@ def decide_alter_partitions(
     liveness: BrokerAvailability,
     defaults: ElectionRules,
 ) -> Decision[list[IsrChangeResult]]:
-    """Decide the proposals; one that equals the current state is answered with it and changes nothing."""
+    """Decide the proposals; one that equals the current state changes nothing."""
     check_broker_epoch(image, broker, broker_epoch)
     operations: list[StoreOperation] = []
     changed: dict[str, dict[int, PartitionImage]] = {}
@@ -115,7 +115,7 @@ def isr_error(change: IsrChange, partition: PartitionImage) -> Error:
 def without_ineligible(
     image: MetadataImage, change: IsrChange, topic: TopicImage, partition: PartitionImage, liveness: BrokerAvailability
 ) -> IsrChange:
-    """The proposal without ineligible replicas, so that a dead replica does not keep others from joining."""
+    """Return the proposal without ineligible replicas, so that one of them does not prevent others from joining."""
     isr = tuple(
         (broker, epoch)
         for broker, epoch in change.isr

@@ -1,7 +1,7 @@
 """Leader election: leaders and ISRs when brokers start, stop, restart or lose a log directory. Pure, see decision.py.
 
 The election depends only on the current state, never on events, and is idempotent. So a new controller, a controller
-that notices a dead broker, and one that loads a topic changed by another tool use the same rules.
+that detects a failed broker, and one that loads a topic changed by another tool use the same rules.
 
 1. A usable leader stays, unless it is demoted (demoted_brokers.py) and another replica in sync is not.
 2. Otherwise the first assigned replica in the ISR leads; if none is usable, the first in the ELR (KIP-966); if none is
@@ -45,7 +45,7 @@ class AvailableReplicas(NamedTuple):
 
     alive: frozenset[int]  # alive, and the replica is not offline
     electable: frozenset[int]  # of these not shutting down
-    demoted: frozenset[int] = frozenset()  # demoted
+    demoted: frozenset[int] = frozenset()  # alive, but demoted
 
 
 def decide_broker_changes(
@@ -79,8 +79,7 @@ def decide_controlled_shutdown(
     defaults: ElectionRules,
     topics: Collection[str] | None = None,
 ) -> Decision[list[TopicPartition]]:
-    """Move leaders from a broker that shuts down, and remove it from ISRs; `topics` are those it occurs in.
-
+    """Transfer leadership from a broker that shuts down, and remove it from ISRs; `topics` are those with its replicas.
     The reply has the replicated partitions that it still leads, because no other replica is in sync.
     """
     leaving = liveness._replace(shutting_down=liveness.shutting_down | {broker})
@@ -170,7 +169,7 @@ def elect_with_offline_replicas(
 def elect_partition(
     old: PartitionImage, available: AvailableReplicas, rules: ElectionRules, restarted: RestartedBrokers = NO_RESTARTS
 ) -> PartitionImage:
-    """The partition by the rules above, with new epochs if it changes."""
+    """Return the partition by the rules above, with new epochs if it changes."""
     if old.is_damaged:  # rule 6
         is_gone = old.leader not in available.alive or old.leader in restarted.restarted
         return old._replace(leader=NO_LEADER) if is_gone else old
@@ -187,7 +186,7 @@ def elect_partition(
 
 
 def initial_state(old: PartitionImage, present: AvailableReplicas) -> PartitionImage:
-    """The first state of a partition whose creation was interrupted: all live replicas are in sync."""
+    """Return the first state of a partition whose creation was interrupted: all live replicas are in sync."""
     isr = tuple(broker for broker in old.replicas if broker in present.electable)
     if not isr:
         return old

@@ -1,6 +1,6 @@
 """Leader eligibility: which replicas of a partition can lead it, and by which rules. Pure.
 
-A broker is alive while it is in the image. Only the active controller knows the rest. Brokers that shut down and
+A broker is alive while it is in the image. Only the active controller has the other state. Brokers that shut down and
 offline replicas are reported again to the next controller, which also detects demoted brokers again.
 
 Eligible leader replicas (KIP-966) depend on min.insync.replicas, so all brokers must use the same value. While the
@@ -33,7 +33,7 @@ ALL_BROKERS: Final = ""
 class BrokerAvailability(NamedTuple):
     """The availability of brokers, as far as it is not in the image."""
 
-    shutting_down: frozenset[int] = frozenset()  # they get no leaderships and leave the ISRs
+    shutting_down: frozenset[int] = frozenset()  # they do not become leaders, and leave the ISRs
     offline_replicas: Mapping[int, frozenset[tuple[UUID, int]]] = NO_OFFLINE  # broker -> offline replicas
     broker_epoch_bounds: Mapping[int, int] = (
         NO_EPOCH_BOUNDS  # broker -> bound below which its epoch is the one that the ISRs refer to
@@ -62,7 +62,7 @@ def rules_from_settings(settings: BrokerSettings) -> ElectionRules:
 
 
 def topic_rules(image: MetadataImage, topic: str, defaults: ElectionRules) -> ElectionRules:
-    """The rules of one topic; its own settings override the defaults. An invalid value counts as not set."""
+    """Return the rules of one topic; its own settings override the defaults. An invalid value is ignored."""
     if defaults.is_elr_enabled != is_elr_enabled(image):
         defaults = defaults._replace(is_elr_enabled=is_elr_enabled(image))
     own = image.topic_configs.get(topic)
@@ -78,7 +78,7 @@ def topic_rules(image: MetadataImage, topic: str, defaults: ElectionRules) -> El
 
 
 def with_isr(partition: PartitionImage, isr: tuple[int, ...], rules: ElectionRules) -> PartitionImage:
-    """The partition with another ISR, and with its eligible leader replicas (KIP-966).
+    """Return the partition with another ISR, and with its eligible leader replicas (KIP-966).
 
     A replica that leaves an ISR below min.insync.replicas has all committed records, and nothing more is committed
     while the ISR is that small. So it stays eligible until the ISR is large enough again.
@@ -133,7 +133,7 @@ def check_min_isr_change(image: MetadataImage, broker: str, named: frozenset[str
 
 
 def excluding(brokers: Iterable[int], excluded: Iterable[int]) -> tuple[int, ...]:
-    """The brokers in their order, without those."""
+    """Return the brokers in their order, without the excluded ones."""
     dropped = set(excluded)
     return tuple(broker for broker in brokers if broker not in dropped)
 

@@ -4,10 +4,10 @@ Rules:
 1. Level 1 is that of versions without this feature: a cluster or a broker without a level has it. A new cluster starts
    at the highest level.
 2. An administrator raises the level when all brokers support it (`ottla features upgrade`, `kafka-features.sh
-   upgrade`). Until then nothing is stored that an older version does not know, so brokers can be downgraded.
+   upgrade`). Until then no data is stored that an older version does not support, so brokers can be downgraded.
 3. Afterwards a broker that does not support the level is excluded: it is not admitted to the live brokers, gets no
    metadata and cannot be the controller (cluster/version_gate.py).
-4. The level can be lowered while nothing is stored that needs the higher one.
+4. The level can be lowered while no stored data needs the higher one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OTTLA_VERSION_FEATURE: Final = "ottla.version"
 LEVEL_MIN: Final = 1
 LEVEL_MAX: Final = 2
 SELF_BALANCING_LEVEL: Final = (
-    2  # healing, balancing and maintenance: the controller moves replicas and leaders by itself
+    2  # healing, balancing and maintenance: the controller moves replicas and leaders automatically
 )
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
@@ -31,7 +31,7 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
 NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {OTTLA_VERSION_FEATURE: LEVEL_MAX}
 
 OWN_PREFIX: Final = "ottla."  # of settings that Kafka does not have
-# The settings of level 1. An older broker would refuse any change of a resource that has one of the later ones.
+# The settings of level 1. An older broker would reject any change of a resource that has one of the later ones.
 SETTINGS_OF_LEVEL_1: Final = frozenset(
     {
         *("ottla.audit.enable", "ottla.audit.events", "ottla.audit.exclude.principals"),
@@ -60,7 +60,7 @@ def level_of(features: Mapping[str, int]) -> int:
 
 
 def supported_levels(broker: BrokerImage) -> tuple[int, int]:
-    """The minimum and maximum levels in a broker's registration."""
+    """Return the minimum and maximum levels in a broker's registration."""
     return broker.features.get(OTTLA_VERSION_FEATURE, (LEVEL_MIN, LEVEL_MIN))
 
 
@@ -70,7 +70,7 @@ def supports(broker: BrokerImage, wanted: int) -> bool:
 
 
 def unsupported_level_problem(stored: int) -> str | None:
-    """The reason why this broker cannot join a cluster at that level; None if it can."""
+    """Return the reason why this broker cannot join a cluster at that level; None if it can."""
     if LEVEL_MIN <= stored <= LEVEL_MAX:
         return None
     return (
@@ -80,7 +80,7 @@ def unsupported_level_problem(stored: int) -> str | None:
 
 
 def level_change_problem(image: MetadataImage, registered: Iterable[BrokerImage], wanted: int) -> str | None:
-    """The reason why the cluster cannot change to that level; features.py has checked the order of the levels."""
+    """Return the reason why the cluster cannot change to that level, or None; features.py has checked the order."""
     if wanted < LEVEL_MIN:
         return f"{OTTLA_VERSION_FEATURE} cannot be off: its lowest level is {LEVEL_MIN}."
     if wanted < cluster_level(image):
@@ -102,7 +102,7 @@ def level_change_problem(image: MetadataImage, registered: Iterable[BrokerImage]
 
 
 def newer_settings(image: MetadataImage, wanted: int) -> list[str]:
-    """Descriptions of stored settings that a lower level does not have."""
+    """Return descriptions of stored settings that a lower level does not have."""
     kinds = (("broker", image.broker_configs), ("topic", image.topic_configs), ("group", image.group_configs))
     return [
         f"{key} of {kind} {name}" if name else f"{key} of all brokers"
@@ -114,12 +114,12 @@ def newer_settings(image: MetadataImage, wanted: int) -> list[str]:
 
 
 def needs_newer_level(key: str, than: int) -> bool:
-    """Whether a setting needs a higher level."""
+    """Return whether a setting needs a higher level."""
     return than < SELF_BALANCING_LEVEL and key.startswith(OWN_PREFIX) and key not in SETTINGS_OF_LEVEL_1
 
 
 def setting_level_problem(image: MetadataImage, key: str) -> str | None:
-    """The reason why a setting cannot be stored yet (rule 2)."""
+    """Return the reason why a setting cannot be stored yet (rule 2), or None."""
     if not needs_newer_level(key, cluster_level(image)):
         return None
     return (

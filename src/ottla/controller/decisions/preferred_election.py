@@ -101,7 +101,7 @@ def decide_leader_rebalance(image: MetadataImage, percentage_max: int, liveness:
 
 
 def preferred_leader_counts(image: MetadataImage) -> tuple[dict[int, int], dict[int, list[TopicPartition]]]:
-    """For each broker the number of partitions that prefer it, and those of them that other brokers lead."""
+    """Return for each broker the number of partitions that prefer it, and of those that other brokers lead."""
     should: dict[int, int] = {}
     strayed: dict[int, list[TopicPartition]] = {}
     for topic in image.topics.values():

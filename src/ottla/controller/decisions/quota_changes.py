@@ -1,8 +1,8 @@
 """AlterClientQuotas (KIP-546). Pure; error codes and messages are Kafka's.
 
-Quotas are settings of users, clients and addresses, beside others such as passwords, which do not change. The quotas of
-an entity change completely or not at all; other entities of the request are processed. The node of an entity is deleted
-with its last quota, unless it is a user: user nodes have other settings, too.
+Quotas are settings of users, clients and addresses, next to others such as passwords, which do not change. The quotas
+of an entity change completely or not at all; other entities of the request are processed. The node of an entity is
+deleted with its last quota, unless it is a user: user nodes also have other settings.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _QuotaChanges:
             self.users[name] = config
 
     def _make_parents(self, entity: Entity, path: str) -> None:
-        """The node of a client of a user has two parents, the user's own node first."""
+        """Create the two parents of the node of a user's client, the user's own node first."""
         if entity.kinds != (USER, CLIENT_ID):
             return
         user, clients = parent_paths(path)
@@ -93,7 +93,7 @@ class _QuotaChanges:
 
 
 def decide_quota_changes(image: MetadataImage, alterations: Sequence[QuotaAlteration]) -> Decision[list[QuotaResult]]:
-    """One result for each entity, in the order of the request."""
+    """Return one result for each entity, in the order of the request."""
     changes = _QuotaChanges(image)
     results: dict[frozenset[tuple[str, str | None]], QuotaResult] = {}
     times = Counter(frozenset(dict(alteration.entity_parts).items()) for alteration in alterations)
@@ -124,7 +124,7 @@ def current_config(image: MetadataImage, entity: Entity) -> Mapping[str, str]:
 
 
 def apply_alteration(entity: Entity, old: Mapping[str, str], alteration: QuotaAlteration) -> dict[str, str]:
-    """All settings of an entity after a change. Raises KafkaError(INVALID_REQUEST)."""
+    """Return all settings of an entity after a change. Raises KafkaError(INVALID_REQUEST)."""
     new = dict(old)
     for key, value in alteration.operations:
         if value is None:
@@ -137,6 +137,6 @@ def apply_alteration(entity: Entity, old: Mapping[str, str], alteration: QuotaAl
 
 
 def entity_text(parts: EntityParts) -> str:
-    """The entity as Java prints it."""
+    """Return the entity as Java prints it."""
     entries = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in parts)
     return f"ClientQuotaEntity(entries={{{entries}}})"

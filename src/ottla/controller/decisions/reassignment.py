@@ -143,7 +143,7 @@ def with_completed_reassignments(
 
 
 def ongoing_reassignments(image: MetadataImage, topics: Iterable[str] | None = None) -> Iterator[OngoingReassignment]:
-    """The reassignments in progress, of all topics or of these."""
+    """Yield the reassignments in progress, of all topics or of these."""
     for name in image.topics if topics is None else topics:
         topic = image.topics.get(name)
         for index, partition in enumerate(topic.partitions if topic is not None else ()):
@@ -164,7 +164,7 @@ def is_reassigning(partition: PartitionImage) -> bool:
 def start_reassignment(
     name: TopicPartition, old: PartitionImage, target: Sequence[int], usable: Collection[int], rules: ElectionRules
 ) -> PartitionImage:
-    """The partition with a new target; completed at once if no replica must be copied."""
+    """Return the partition with a new target; completed at once if no replica must be copied."""
     origin = excluding(old.replicas, old.adding_replicas)
     going = excluding(origin, target)
     replicas = (*target, *going)
@@ -179,7 +179,7 @@ def start_reassignment(
 def cancel_reassignment(
     name: TopicPartition, old: PartitionImage, usable: Collection[int], rules: ElectionRules
 ) -> PartitionImage:
-    """The partition without its reassignment; the order of the replicas may have changed."""
+    """Return the partition without its reassignment; the order of the replicas may have changed."""
     if not is_reassigning(old):
         raise KafkaError(Error.NO_REASSIGNMENT_IN_PROGRESS)
     kept = drop_replicas(name, old, old.adding_replicas, usable, rules)
@@ -187,7 +187,7 @@ def cancel_reassignment(
 
 
 def complete_if_caught_up(old: PartitionImage, usable: Collection[int], rules: ElectionRules) -> PartitionImage:
-    """The partition with only its target replicas, or unchanged if it cannot be completed yet."""
+    """Return the partition with only its target replicas, or unchanged if it cannot be completed yet."""
     if not is_reassigning(old) or old.is_damaged:
         return old
     isr = excluding(old.isr, old.removing_replicas)
@@ -205,7 +205,7 @@ def complete_if_caught_up(old: PartitionImage, usable: Collection[int], rules: E
 def drop_replicas(
     name: TopicPartition, old: PartitionImage, gone: Collection[int], usable: Collection[int], rules: ElectionRules
 ) -> PartitionImage:
-    """Remove replicas that were being added; refused if no replica in sync would remain."""
+    """Remove replicas that were being added; rejected if no replica in sync would remain."""
     isr = excluding(old.isr, gone)
     if isr or not gone:
         return remove_replicas(old, gone, isr, usable, rules)
@@ -223,7 +223,7 @@ def drop_replicas(
 def remove_replicas(
     old: PartitionImage, gone: Collection[int], isr: tuple[int, ...], usable: Collection[int], rules: ElectionRules
 ) -> PartitionImage:
-    """Rule 2: remove replicas from all lists; the new leader epoch informs the removed ones."""
+    """Remove replicas from all lists (rule 2); the new leader epoch informs the removed ones."""
     if not gone:
         return old
     left = old._replace(
@@ -236,7 +236,7 @@ def remove_replicas(
 
 
 def next_leader(leader: int, replicas: Sequence[int], isr: Collection[int], usable: Collection[int]) -> int:
-    """The leader if it is usable, else the first usable replica in sync."""
+    """Return the leader if it is usable, otherwise the first usable replica in sync."""
     if leader in isr and leader in usable:
         return leader
     return next((replica for replica in replicas if replica in isr and replica in usable), NO_LEADER)
@@ -257,7 +257,7 @@ def find_partition(image: MetadataImage, name: TopicPartition) -> PartitionImage
 
 
 def check_target(image: MetadataImage, old: PartitionImage, target: Sequence[int], may_change_factor: bool) -> None:
-    """Check a target: dead brokers may keep replicas but get no new ones."""
+    """Check a target: brokers that are down may keep replicas but get no new ones."""
     held = excluding(old.replicas, old.adding_replicas)
     check_manual_replicas({*image.brokers, *held}, target, None)
     before = len(excluding(old.replicas, old.removing_replicas))

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (KIP-554). Pure; error codes and messages are Kafka's.
 
-Credentials are settings of the user, named by their mechanisms, beside others such as quotas. The credentials of a user
-change completely or not at all; other users of the request are processed.
+Credentials are settings of the user, named by their mechanisms, next to others such as quotas. The credentials of a
+user change completely or not at all; other users of the request are processed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ScramResult(NamedTuple):
 def decide_scram_changes(
     image: MetadataImage, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
 ) -> Decision[list[ScramResult]]:
-    """One result for each user, in the order of the request."""
+    """Return one result for each user, in the order of the request."""
     changes: list[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
     named = Counter((each.name, each.mechanism) for each in changes)
     problems: dict[str, KafkaError] = {}
@@ -99,5 +99,5 @@ def _apply_change(image: MetadataImage, change: ScramDeletion | ScramUpsertion, 
 
 
 def credentials_of(config: Mapping[str, str]) -> dict[int, str]:
-    """The credentials among a user's settings, by mechanism number."""
+    """Return the credentials among a user's settings, by mechanism number."""
     return {number: config[name] for number, name in MECHANISMS.items() if name in config}

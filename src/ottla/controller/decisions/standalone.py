@@ -18,11 +18,11 @@ from ottla.controller.stores.store import CreateNode, Node, SetNode, StoreOperat
 
 
 def check_store(image: MetadataImage, cluster_id: str | None) -> None:
-    """Raises StoreUnusableError if the store belongs to another cluster, or has an unsupported level."""
+    """Check the cluster and the level of the store. Raises StoreUnusableError."""
     problem = ottla_version.unsupported_level_problem(ottla_version.cluster_level(image))
     if cluster_id and image.cluster_id and image.cluster_id != cluster_id:
         problem = (
-            f"the metadata store belongs to cluster {image.cluster_id}, but the log folders to cluster "
+            f"the metadata store belongs to cluster {image.cluster_id}, but the log directories to cluster "
             f"{cluster_id}. Give this broker the folders that belong together."
         )
     if problem is not None:
@@ -76,7 +76,7 @@ def controller_epoch_operation(node: Node | None, epoch: int) -> StoreOperation:
 def decide_local_leaders(image: MetadataImage, broker: int) -> Decision[int]:
     """Make a broker that starts the leader of the partitions that only it can lead; the reply is their number.
 
-    Partitions that it led before get a new leader epoch, too: after a crash the log may have lost its tail, and without
+    Partitions that it led before also get a new leader epoch: after a crash the log may have lost its tail, and without
     a new epoch clients could not detect that the same offsets have other records (KIP-320).
     """
     operations: list[StoreOperation] = []

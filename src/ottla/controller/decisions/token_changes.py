@@ -31,7 +31,7 @@ def decide_create_token(image: MetadataImage, token: DelegationToken) -> Decisio
 def decide_renew_token(
     image: MetadataImage, token_id: str | None, principal: str, period_ms: int, now_ms: int
 ) -> Decision[DelegationToken]:
-    """The reply is the renewed token."""
+    """Renew a token; the reply is the renewed token."""
     token = get_token(image, token_id)
     check_not_expired(token, now_ms)
     check_renewer(token, principal)
@@ -41,7 +41,7 @@ def decide_renew_token(
 def decide_expire_token(
     image: MetadataImage, token_id: str | None, principal: str, period_ms: int, now_ms: int
 ) -> Decision[DelegationToken]:
-    """The same for the expiry; a negative period deletes the token, even if it has expired."""
+    """Change the expiry of a token; a negative period deletes the token, even if it has expired."""
     token = get_token(image, token_id)
     check_renewer(token, principal)
     if period_ms >= 0:
@@ -80,7 +80,7 @@ def decide_external_tokens(image: MetadataImage, token_ids: Iterable[str], nodes
 
 
 def get_token(image: MetadataImage, token_id: str | None) -> DelegationToken:
-    """`token_id` is None if the HMAC of the request matches no token."""
+    """Return a token. `token_id` is None if the HMAC of the request matches no token. Raises KafkaError."""
     token = image.delegation_tokens.get(token_id or "")
     if token is None:
         raise KafkaError(Error.DELEGATION_TOKEN_NOT_FOUND)

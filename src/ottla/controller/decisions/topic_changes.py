@@ -137,7 +137,10 @@ def count_requested_partitions(wanted: Iterable[NewTopic], defaults: TopicDefaul
 def plan_topic(
     image: MetadataImage, new: NewTopic, defaults: TopicDefaults, seed: NewTopicSeed, check_configs: ConfigCheck
 ) -> TopicResult:
-    """The new topic. Raises KafkaError; the order of the checks is Kafka's, because it determines the error."""
+    """Plan a new topic. Raises KafkaError.
+
+    The checks run in Kafka's order, because the first failure determines the error.
+    """
     check_new_name(image, new.name)
     configs = requested_configs(new)
     check_configs(configs)
@@ -160,7 +163,7 @@ def check_new_name(image: MetadataImage, name: str) -> None:
 
 
 def requested_configs(new: NewTopic) -> dict[str, str]:
-    """The last value of a repeated setting is used, as in Kafka."""
+    """Return the requested settings. Of a repeated setting the last value is used, as in Kafka."""
     nulls = [key for key, value in new.configs if value is None]
     if nulls:
         raise KafkaError(Error.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
@@ -214,7 +217,10 @@ def automatic_assignments(
 
 
 def make_partitions(image: MetadataImage, rows: Iterable[tuple[int, ...]]) -> tuple[PartitionImage, ...]:
-    """New partitions: live replicas are in sync and the first of them leads; equal partitions share one value."""
+    """Return new partitions:
+
+    live replicas are in sync and the first of them leads; equal partitions share one value.
+    """
     shared: dict[tuple[int, ...], PartitionImage] = {}
     partitions = []
     for replicas in rows:
@@ -236,7 +242,7 @@ def create_operations(image: MetadataImage, result: TopicResult) -> Iterator[Sto
 
 
 def partition_operations(image: MetadataImage, topic: TopicImage, first: int) -> Iterator[StoreOperation]:
-    """The nodes of partitions from index `first`."""
+    """Yield the nodes of partitions from index `first`."""
     encoded: dict[PartitionImage, bytes] = {}
     for index in range(first, len(topic.partitions)):
         partition = topic.partitions[index]
@@ -265,7 +271,7 @@ def find_topic_to_delete(image: MetadataImage, name: str | None, topic_id: UUID 
 
 
 def delete_operations(image: MetadataImage, topic: TopicImage) -> Iterator[StoreOperation]:
-    """Children before parents, because the store deletes no node with children."""
+    """Yield deletions of children before parents, because the store does not delete nodes with children."""
     for index, partition in enumerate(topic.partitions):
         if partition.partition_epoch != MISSING_EPOCH:
             yield DeleteNode(tree.partition_state_path(topic.name, index))

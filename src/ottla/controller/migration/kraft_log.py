@@ -188,7 +188,7 @@ def record_values(batch: bytes) -> Iterator[bytes]:
 
 
 def binding_of(record: AccessControlEntryRecord) -> AclBinding:
-    """Raises ValueError for an unknown type of resource or operation."""
+    """Decode an ACL. Raises ValueError for an unknown type of resource or operation."""
     pattern = ResourcePattern(
         ResourceType(record.resource_type), record.resource_name, PatternType(record.pattern_type)
     )
@@ -199,7 +199,7 @@ def binding_of(record: AccessControlEntryRecord) -> AclBinding:
 
 
 def decode_value(value: memoryview) -> Any | None:
-    """None for types of records that are not needed."""
+    """Decode a record; None for types that are not needed."""
     frame_version, position = read_uvarint(value, 0)
     kind, position = read_uvarint(value, position)
     version, position = read_uvarint(value, position)

@@ -90,7 +90,7 @@ def rights_operations(rights: ImportedRights) -> Iterator[StoreOperation]:
 
 
 def decide_quotas(rights: ImportedRights) -> Decision[list[QuotaResult]]:
-    """The decision that stores the quotas; its reply has the invalid ones."""
+    """Return the decision that stores the quotas; its reply has the invalid ones."""
     image = MetadataImage().with_user_configs({name: config for name, config in rights.users.items() if config})
     alterations = [
         QuotaAlteration(entity, tuple(QuotaOperation(key, value) for key, value in limits.items()))
@@ -116,13 +116,13 @@ def import_operations(
 
 
 def imported_partitions(leader_epochs: Sequence[int], node_id: int) -> tuple[PartitionImage, ...]:
-    """Partitions without a leader: the first start elects one, with an epoch above all previous ones."""
+    """Return partitions without a leader: the first start elects one, with an epoch above all previous ones."""
     return tuple(
         PartitionImage(NO_LEADER, max(epoch, 0) + EPOCHS_SKIPPED, (node_id,), (node_id,)) for epoch in leader_epochs
     )
 
 
 def used_block(node_id: int, producer_id_max: int) -> tree.ProducerIdBlock:
-    """The block to store as the newest one: all ids up to its end are used."""
+    """Return the block to store as the newest one: all ids up to its end are used."""
     block = (producer_id_max + PRODUCER_IDS_SKIPPED) // BLOCK_SIZE
     return tree.ProducerIdBlock(node_id, block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE - 1)

@@ -73,7 +73,7 @@ async def migrate(source: Mapping[str, Node], store: MetadataStore) -> Migration
 
 
 def plan_migration(source: Mapping[str, Node], target: Mapping[str, Node]) -> list[CreateNode]:
-    """The nodes to create, parents first."""
+    """Return the nodes to create, parents first."""
     if tree.CLUSTER_ID not in source:
         raise MigrationRefusedError("the metadata store is new: there is nothing to move. Just start the broker.")
     wanted = {path: node.data for path, node in source.items() if is_moved(path)}
@@ -90,7 +90,7 @@ def is_topic(path: str) -> bool:
 
 
 def rename_migrated_store(directory: str) -> str:
-    """Rename the migrated store to a backup, so that no broker starts with it by mistake."""
+    """Rename the migrated store to a backup, so that no broker starts with it."""
     path = os.path.join(directory, FILE_NAME)
     for suffix in SQLITE_SUFFIXES:
         if os.path.exists(path + suffix):
@@ -137,7 +137,7 @@ class UnsupportedByKafkaError(Exception):
 
 
 def export_commands(directory: str, folders: Sequence[LogDirState]) -> list[str]:
-    """The `create` commands, parents first. Raises NotForKafkaError."""
+    """Return the `create` commands, parents first. Raises NotForKafkaError."""
     path = os.path.join(directory, FILE_NAME)
     store = SqliteTree(path)
     store.open(partial(check_no_loss, path, folders))
@@ -157,13 +157,16 @@ def export_commands(directory: str, folders: Sequence[LogDirState]) -> list[str]
     lines = [f"create {path} {quote_data(b'')}" for path in PARENT_PATHS]
     shared = {path for path in wanted if nodes[path] or path.startswith(tree.BROKER_TOPICS)}
     above = {path[:place] for path in shared for place, letter in enumerate(path) if letter == "/"}
-    # Empty nodes without settings are left out: Kafka creates them itself.
+    # Empty nodes without settings are omitted: Kafka creates them itself.
     printed = {path: without_plain_passwords(path, nodes[path]) for path in wanted if path in shared | above}
     return lines + [f"create {quote_path(path)} {quote_data(data)}" for path, data in printed.items()]
 
 
 def without_plain_passwords(path: str, data: bytes) -> bytes:
-    """Kafka 3.9 rejects broker passwords that it cannot decrypt, and any client of ZooKeeper could read them."""
+    """Return the settings without plain passwords:
+
+    Kafka 3.9 cannot decrypt these, and any client of ZooKeeper could read them.
+    """
     if not path.startswith(f"{tree.CONFIG}/{tree.BROKER_CONFIG}/"):
         return data
     config = tree.decode_config(path, data)
@@ -172,7 +175,7 @@ def without_plain_passwords(path: str, data: bytes) -> bytes:
 
 
 def quote_data(data: bytes) -> str:
-    """Quote data for the client, which takes single-quoted words literally; JSON can escape single quotes."""
+    """Quote data for the client, which reads single-quoted words literally; JSON can escape single quotes."""
     return "'" + data.decode().replace("'", "\\u0027") + "'"
 
 

@@ -1,1 +1,1 @@
-"""Self-healing and balancing: reassignments that the controller starts by itself."""
+"""Self-healing and balancing: reassignments that the controller starts automatically."""

@@ -1,8 +1,8 @@
 """Balancing steps: the moves that balance the load of brokers. Pure, by the rules of decision.py.
 
-    tidy    moves that have ended, or that an operator has changed, leave the journal. Moves to a dead broker are
-            cancelled, so healing can move the partition. Throttles are reduced to the remaining moves.
-    begin   starts some moves of a plan (placement/balance.py), within the bytes of the current hour.
+    tidy    moves that have ended, or that an operator has changed, leave the journal. Moves to a failed broker are
+    cancelled, so healing can move the partition. Throttles are reduced to the remaining moves. begin   starts some
+    moves of a plan (placement/balance.py), within the bytes of the current hour.
 
 Rule 1: no move is started during healing, maintenance, shutdowns or reassignments of operators.
 Rule 2: a partition is moved only if its replicas are those of the plan, and all of them are in sync.
@@ -53,7 +53,7 @@ class BalanceJournal(NamedTuple):
         return self._replace(moves=moves, throttle=throttle)
 
     def spent(self, now_ms: int) -> int:
-        """The bytes of the current hour; an hour that starts in the future is from another clock and ignored."""
+        """Return the bytes of the current hour; an hour that starts in the future is from another clock and ignored."""
         return self.spent_bytes if self.hour_began_ms <= now_ms < self.hour_began_ms + HOUR_MS else 0
 
     def with_spent(self, now_ms: int, size: int) -> BalanceJournal:
@@ -101,7 +101,7 @@ def balancing_blocker(
     in_maintenance: frozenset[int],
     healing: int,
 ) -> str | None:
-    """The reason why no move can be started now; `holders` are the brokers with replicas."""
+    """Return the reason why no move can be started now, or None; `holders` are the brokers with replicas."""
     if ottla_version.cluster_level(image) < ottla_version.SELF_BALANCING_LEVEL:
         return "not all brokers of the cluster support it (ottla features)"
     away = holders - image.brokers.keys()
@@ -118,7 +118,7 @@ def balancing_blocker(
 
 
 def is_movable(image: MetadataImage, name: TopicPartition, partition: PartitionImage) -> bool:
-    """Rule 2: all replicas in sync, a leader, and no reassignment."""
+    """Return whether a partition may be moved (rule 2): all replicas in sync, a leader, and no reassignment."""
     return (
         not is_reassigning(partition)
         and partition.leader in image.brokers
@@ -128,7 +128,10 @@ def is_movable(image: MetadataImage, name: TopicPartition, partition: PartitionI
 
 
 def partition_loads(image: MetadataImage, disks: Mapping[int, BrokerDisks]) -> list[PartitionLoad]:
-    """The partitions for a plan; those being reassigned have their target replicas. Unknown sizes prevent moves."""
+    """Return the partitions for a plan; those being reassigned have their target replicas.
+
+    Unknown sizes prevent moves.
+    """
     found = []
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
@@ -153,7 +156,7 @@ def broker_capacities(image: MetadataImage, disks: Mapping[int, BrokerDisks]) ->
 
 
 def for_throttles(moves: Iterable[ReplicaMove]) -> list[ReplicaMove]:
-    """The moves for throttles: unlike in healing, the removed replicas are alive and may be copied from."""
+    """Return the moves for throttles: unlike in healing, the removed replicas are alive and may be copied from."""
     return [move._replace(removed=()) for move in moves]
 
 

@@ -108,7 +108,7 @@ class Balancer(JournalDriver[BalanceJournal]):
             or self._node is None
             or any(True for _ in ongoing_reassignments(self._controller.image))
         ):
-            return  # reassignments in progress come first, also those of operators
+            return  # reassignments in progress come first, including those of operators
         if (
             self._planned_ms is not None
             and self._clock.monotonic_ms() - self._planned_ms < PLAN_INTERVAL_SECONDS * 1000
@@ -152,7 +152,7 @@ class Balancer(JournalDriver[BalanceJournal]):
         spent = node.journal.spent(now_ms)
         room = limits.bytes_per_hour - spent
         part = await in_thread_if_large(size, affordable_slice, plan, loads, rooms, aims, room, MOVES_MAX)
-        if not part.rows and not spent:  # a partition larger than the hourly limit gets an hour of its own
+        if not part.rows and not spent:  # a partition larger than the hourly limit gets a separate hour
             part = await in_thread_if_large(size, affordable_slice, plan, loads, rooms, aims, NO_LIMIT, 1)
         if not part.rows:
             return

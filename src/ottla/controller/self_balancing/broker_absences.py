@@ -1,14 +1,14 @@
-"""Absence times: how long brokers have been dead and replicas offline, as counted by the active controller. Pure.
+"""Absence times: how long brokers have been down and replicas offline, as counted by the active controller. Pure.
 
 Rules:
-1. Times are counted with the monotonic clock, check by check, and a check after a long pause counts only a short time.
+1. Times are counted with the monotonic clock, check by check, and a check after a long pause adds only a short time.
    So clock steps, a stalled controller and an unavailable store only delay healing.
 2. The time of a broker starts again when it is alive (registered and polling, broker_heartbeats.py). A broker that
    restarts every minute is never absent for long.
 3. The times continue those of the previous controller, but a broker is lost only after this controller has missed it
    for a while itself: when the store is available after hours, brokers register one after the other.
-4. While more brokers are absent than healing permits, the time only counts for the reported reason. After a power cut
-   brokers return one by one, and the last one must not be lost as soon as the others are back.
+4. While more brokers are absent than healing permits, the time is only used for the reported reason. After a power cut
+brokers return one by one, and the last one must not be considered lost as soon as the others have returned.
 5. The time of a broker with offline replicas (failed log directory, damaged log, full disk) starts again when more
    replicas become offline.
 """
@@ -88,7 +88,7 @@ class BrokerAbsences:
         return frozenset(self.away_ms)
 
     def lost_brokers(self, after_ms: int) -> frozenset[int]:
-        """Brokers that have been absent for this time."""
+        """Return the brokers that have been absent for this time."""
         times_ms = self.away_ms if self._is_blocked else self._counting_ms
         return frozenset(
             broker
@@ -101,7 +101,7 @@ class BrokerAbsences:
         return {broker: ms - self._blocked_ms.get(broker, 0) for broker, ms in self.away_ms.items()}
 
     def failing_brokers(self, after_ms: int) -> frozenset[int]:
-        """Brokers whose replicas have been offline for this time."""
+        """Return the brokers whose replicas have been offline for this time."""
         return frozenset(
             broker
             for broker, count in self.offline.items()
@@ -109,7 +109,7 @@ class BrokerAbsences:
         )
 
     def to_journal(self, before: HealJournal) -> HealJournal:
-        """The journal with the current times; `before` itself if a write is not needed yet."""
+        """Return the journal with the current times; `before` itself if a write is not needed yet."""
         away = {broker: ms for broker, ms in self._counting_ms.items() if ms >= RECORDED_MS_MIN}
         offline = {broker: count for broker, count in self.offline.items() if count.ms >= RECORDED_MS_MIN}
         is_same = away.keys() == before.away_ms.keys() and offline.keys() == before.offline.keys()

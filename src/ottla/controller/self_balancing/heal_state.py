@@ -1,4 +1,4 @@
-"""The inputs of healing beside the image, its journal, and the conditions that block it. Pure."""
+"""The inputs of healing in addition to the image, its journal, and the conditions that block it. Pure."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class BrokerDisks(NamedTuple):
 
 
 class HealInputs(NamedTuple):
-    """The inputs of a healing step, beside the image."""
+    """The inputs of a healing step, in addition to the image."""
 
     limits: HealLimits = HealLimits()
     liveness: BrokerAvailability = BrokerAvailability()
@@ -101,9 +101,9 @@ class HealInputs(NamedTuple):
     lost: frozenset[int] = frozenset()  # of these, absent for long enough
     failing: frozenset[int] = frozenset()  # live brokers whose replicas have been offline for long enough
     in_maintenance: frozenset[int] = frozenset()
-    racks: Mapping[int, str | None] = {}  # of all known brokers, also absent ones
+    racks: Mapping[int, str | None] = {}  # of all known brokers, including absent ones
     disks: Mapping[int, BrokerDisks] = {}  # of the brokers that have responded
-    refusals: frozenset[tuple[TopicPartition, int]] = frozenset()  # rebuilds that brokers have refused
+    refusals: frozenset[tuple[TopicPartition, int]] = frozenset()  # rebuilds that brokers have rejected
 
 
 def is_healing_enabled(image: MetadataImage, limits: HealLimits) -> bool:
@@ -111,12 +111,12 @@ def is_healing_enabled(image: MetadataImage, limits: HealLimits) -> bool:
 
 
 def target_replicas(partition: PartitionImage) -> tuple[int, ...]:
-    """The replicas of a partition, or its target replicas during a reassignment."""
+    """Return the replicas of a partition, or its target replicas during a reassignment."""
     return excluding(partition.replicas, partition.removing_replicas)
 
 
 def lost_replicas(image: MetadataImage, situation: HealInputs) -> dict[TopicPartition, frozenset[int]]:
-    """For each partition the brokers whose replicas must be healed."""
+    """Return for each partition the brokers whose replicas must be healed."""
     lost = situation.lost - image.brokers.keys() - situation.in_maintenance
     failing = (situation.failing & image.brokers.keys()) - situation.in_maintenance
     found = {}
@@ -136,7 +136,10 @@ def is_failed(situation: HealInputs, failing: Collection[int], topic: TopicImage
 
 
 def healing_blockers(image: MetadataImage, situation: HealInputs) -> list[str]:
-    """The reasons why no move is started: if many brokers are absent, the cause is not a single dead broker."""
+    """Return the reasons why no move is started:
+
+    if many brokers are absent, the cause is not a single failed broker.
+    """
     found = []
     away = situation.absent - image.brokers.keys()
     ailing = away | (situation.liveness.offline_replicas.keys() & image.brokers.keys())
@@ -156,9 +159,8 @@ def healing_blockers(image: MetadataImage, situation: HealInputs) -> list[str]:
 
 
 def dead_racks(situation: HealInputs, away: Collection[int]) -> list[tuple[str, list[int]]]:
-    """Racks without live brokers.
-
-    If every broker has a rack of its own, racks carry no information and are ignored.
+    """Return the racks without live brokers. If every broker has its own rack, racks carry no information and are
+    ignored.
     """
     by_rack: dict[str, list[int]] = {}
     for broker, rack in sorted(situation.racks.items()):
@@ -174,7 +176,7 @@ def broker_list(brokers: Iterable[int]) -> str:
 
 
 def partitions_text(names: Sequence[TopicPartition]) -> str:
-    """`3 partitions (a-0, a-1, b-0)`."""
+    """Return a text such as `3 partitions (a-0, a-1, b-0)`."""
     more = ", ..." if len(names) > NAMES_MAX else ""
     word = "partition" if len(names) == 1 else "partitions"
     return f"{len(names)} {word} ({', '.join(map(str, names[:NAMES_MAX]))}{more})"

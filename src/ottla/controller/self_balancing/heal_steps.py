@@ -1,15 +1,15 @@
 """Healing steps: new replicas for those of lost brokers and failed log directories. Pure, by the rules of decision.py.
 
-When a broker is absent for ottla.heal.after.ms, or a log directory has failed for as long, its replicas move to other
-brokers by ordinary reassignments (reassignment.py), throttled and in limited number. Replicas of a failed directory
-stay on their broker if another directory has space: the broker rebuilds them there. Healing depends only on the current
-state, and the journal has its own moves:
+When a broker is absent for ottla.heal.after.ms, or a log directory has failed for the same time, its replicas move to
+other brokers by ordinary reassignments (reassignment.py), throttled and in limited number. Replicas of a failed
+directory stay on their broker if another directory has space: the broker rebuilds them there. Healing depends only on
+the current state, and the journal has its own moves:
 
     tidy    moves that have ended, or that an operator has changed, leave the journal. Obsolete moves are cancelled.
             Throttles are reduced to the remaining moves.
-    begin   starts as many moves as the limits permit, the most endangered partitions first.
+    begin   starts as many moves as the limits permit, the partitions with the smallest ISR first.
 
-Rule 1: a move that an operator has started, changed or cancelled does not belong to healing any more.
+Rule 1: a move that an operator has started, changed or cancelled no longer belongs to healing.
 Rule 2: if the absent broker returns during a move, the move is cancelled if the old replica lacks fewer bytes than the
         new one.
 Rule 3: a move to a lost broker, or with an offline new replica, is cancelled. A replica to rebuild is offline until its
@@ -18,14 +18,14 @@ Rule 4: a start is written in the order journal, settings, moves, a cleanup (mov
 
 Rules of the plan; its target brokers are those of a drain (placement/moves.py):
 1. The partitions whose ISR is smallest compared with min.insync.replicas come first. Among equal ones the largest comes
-   first, so no broker is idle at the end while another one still copies.
-2. Brokers that are absent, in maintenance, shutting down or whose disk would get too full are no targets. The used
+   first, so that all brokers finish at about the same time.
+2. Brokers that are absent, in maintenance, shutting down or whose disk would get too full are not targets. The used
    space assumes that all replicas in progress go to the fullest directory.
-3. Two replicas never share a rack while a broker of another rack is alive, also if that is full or in maintenance.
+3. Two replicas never share a rack while a broker of another rack is alive, even if that is full or in maintenance.
 4. Partitions that are being reassigned, or have no leader to copy from, are skipped.
 5. A replica of a failed directory is rebuilt in another directory of its broker if that has space: it is copied again
-   from the leader. But not while the broker is in the ISR or ELR, because it might be elected, and not after the broker
-   has refused: then it moves to another broker.
+   from the leader. A replica in the ISR or ELR is not rebuilt, because it might be elected. After a rejection by the
+   broker the replica moves to another broker.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class HealPlan(NamedTuple):
 def plan_moves(
     image: MetadataImage, situation: HealInputs, slots: int, under_way: Sequence[ReplicaMove] = ()
 ) -> HealPlan:
-    """Plan at most `slots` moves beside those in progress."""
+    """Plan at most `slots` moves in addition to those in progress."""
     lost = lost_replicas(image, situation)
     for move in under_way:
         lost.pop(move.partition, None)
@@ -111,7 +111,7 @@ def plan_moves(
 
 
 def urgency(image: MetadataImage, situation: HealInputs, name: TopicPartition) -> tuple[int, int, TopicPartition]:
-    """The sort key of partitions; lower ones are healed first."""
+    """Return the sort key of partitions; lower ones are healed first."""
     partition = image.topics[name.topic].partitions[name.partition]
     in_sync = sum(broker in image.brokers for broker in partition.isr)
     minimum = min(topic_rules(image, name.topic, situation.rules).min_insync_replicas, len(partition.replicas))
@@ -119,7 +119,7 @@ def urgency(image: MetadataImage, situation: HealInputs, name: TopicPartition) -
 
 
 def replica_size(situation: HealInputs, name: TopicPartition, partition: PartitionImage) -> int | None:
-    """The bytes that a new replica must copy; None if unknown."""
+    """Return the bytes that a new replica must copy; None if unknown."""
     reported = [situation.disks[broker] for broker in partition.replicas if broker in situation.disks]
     return max((disks.sizes.get(name, 0) for disks in reported), default=None)
 
@@ -155,7 +155,9 @@ class TargetBrokers:
                     self._room[broker] -= max(0, size - situation.disks[broker].sizes.get(name, 0))
 
     def choose_replicas(self, name: TopicPartition, gone: frozenset[int]) -> tuple[int, ...] | str:
-        """The new replicas of a partition, or the reason why it waits. The same replicas: a rebuild on its broker."""
+        """Return the new replicas of a partition, or the reason why it waits. Unchanged replicas mean a rebuild on
+        their broker.
+        """
         image, situation = self._image, self._situation
         partition = image.topics[name.topic].partitions[name.partition]
         if is_reassigning(partition):
@@ -188,7 +190,10 @@ class TargetBrokers:
         return tuple(new)
 
     def _fits_other_log_dir(self, name: TopicPartition, partition: PartitionImage, broker: int, size: int) -> bool:
-        """Rule 5. A replica with a reported size is in a usable directory, and is damaged or has no space there."""
+        """Return whether another directory of the broker has space (rule 5).
+
+        A replica with a reported size is in a usable directory, and is damaged or has no space there.
+        """
         situation = self._situation
         return (
             broker in self._image.brokers
@@ -199,7 +204,7 @@ class TargetBrokers:
         )
 
     def _worsens_rack_spread(self, row: tuple[int, ...], new: list[int]) -> bool:
-        """Whether a live broker of another rack would spread the replicas better."""
+        """Return whether a live broker of another rack would spread the replicas better."""
         racks = self._situation.racks
         for place, broker in enumerate(new):
             if broker in row:
@@ -212,7 +217,7 @@ class TargetBrokers:
 
 
 def free_bytes(situation: HealInputs, broker: int) -> int | None:
-    """The bytes that a broker can still store; None if it has not reported."""
+    """Return the bytes that a broker can still store; None if it has not reported."""
     disks = situation.disks.get(broker)
     known = [folder for folder in disks.folders if folder.total_bytes > 0] if disks is not None else []
     share = situation.limits.disk_max_percentage / 100
@@ -271,7 +276,9 @@ def is_obsolete(image: MetadataImage, situation: HealInputs, move: ReplicaMove) 
 
 
 def costs_more_than_return(situation: HealInputs, move: ReplicaMove, partition: PartitionImage) -> bool:
-    """Rule 2: whether the new replicas lack more bytes than the returned ones; False if a broker has not reported."""
+    """Return whether the new replicas lack more bytes than the returned ones (rule 2); False if a broker has not
+    reported.
+    """
     if any(broker not in situation.disks for broker in (*move.added, *move.removed)):
         return False
     size = replica_size(situation, move.partition, partition) or 0
@@ -284,7 +291,7 @@ def costs_more_than_return(situation: HealInputs, move: ReplicaMove, partition: 
 
 
 def needs_disk_sizes(image: MetadataImage, journal: HealJournal) -> bool:
-    """Whether a broker has returned whose replica healing moves; then the sizes of both replicas are needed."""
+    """Return whether a broker has returned whose replica healing moves; then the sizes of both replicas are needed."""
     moves = [move for move in journal.moves if not move.is_same_broker]
     return any(all(broker in image.brokers for broker in move.removed) for move in moves)
 
@@ -298,7 +305,7 @@ class ReplicaRebuild(NamedTuple):
 
 
 def pending_rebuilds(image: MetadataImage, journal: HealJournal, situation: HealInputs) -> list[ReplicaRebuild]:
-    """The rebuilds to request from brokers; each replica goes to the directory with the most free space."""
+    """Return the rebuilds to request from brokers; each replica goes to the directory with the most free space."""
     free: dict[int, dict[str, int]] = {}
     found = []
     for move in journal.moves:

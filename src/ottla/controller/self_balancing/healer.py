@@ -3,7 +3,7 @@
 Rules:
 1. Each round reads the clock and the image, and lets the pure steps decide: first the cleanup, then the start of new
    moves. They decide again on the image at the time of the write.
-2. Brokers are asked for their disk usage only before a start, or when a lost broker has returned.
+2. The disk usage of brokers is requested only before a start, or when a lost broker has returned.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Healer(JournalDriver[HealJournal]):
         ask_disks: FetchDisks,
         tell_refills: RequestRebuilds,
     ) -> None:
-        """`tell_refills` requests rebuilds and returns the partitions that the broker refuses; it may be repeated."""
+        """`tell_refills` requests rebuilds and returns the partitions that the broker rejects; it may be repeated."""
         super().__init__(store, controller, images, clock, JOURNAL_FORMAT)
         self._settings = settings
         self._fetch_disks = ask_disks
@@ -117,7 +117,7 @@ class Healer(JournalDriver[HealJournal]):
 
     @property
     def status(self) -> HealingStatus | None:
-        """None if this broker is not the controller, or before the first check."""
+        """Return the status; None if this broker is not the controller, or before the first check."""
         if not self._controller.is_active or self._absences is None:
             return HealingStatus(waits=(self._problem,)) if self._problem and self._controller.is_active else None
         journal = self._node.journal if self._node is not None else HealJournal()
@@ -129,7 +129,7 @@ class Healer(JournalDriver[HealJournal]):
         if not self._controller.is_active:
             return
         if old.brokers is not new.brokers and self._absences is not None:
-            self._absences.note_present(new.brokers)  # also brokers that are absent again before the next check
+            self._absences.note_present(new.brokers)  # including brokers that are absent again before the next check
         if self._node is not None and self._node.journal.moves:
             self._wake.set()  # a move may have ended: the next one starts at once
 
@@ -151,7 +151,7 @@ class Healer(JournalDriver[HealJournal]):
         self._wake.clear()
 
     def _on_store_unavailable(self) -> None:
-        self._checked_ms = self._clock.monotonic_ms()  # the time without a store session does not count
+        self._checked_ms = self._clock.monotonic_ms()  # the time without a store session is ignored
 
     async def _round(self, node: JournalNode[HealJournal]) -> None:
         if self._absences is None:
@@ -182,7 +182,7 @@ class Healer(JournalDriver[HealJournal]):
         self._log_started(await self._apply_step(decide_start), journal.waits)
 
     async def _rebuild_replicas(self) -> None:
-        """Request rebuilds from brokers with failed log directories; refused ones move to other brokers."""
+        """Request rebuilds from brokers with failed log directories; rejected ones move to other brokers."""
         image, node = self._controller.image, self._node
         if node is None or not any(move.is_same_broker for move in node.journal.moves):
             self._requested_ms.clear()
@@ -321,7 +321,7 @@ def log_cleanup(tidied: CleanupResult[HealJournal]) -> None:
 
 
 def summarize_moves(moves: tuple[ReplicaMove, ...]) -> str:
-    """The first moves as text: `orders-0 from 3 to 4`, or `orders-0 in another folder of 3`."""
+    """Return the first moves as text: `orders-0 from 3 to 4`, or `orders-0 in another folder of 3`."""
     words = [
         f"{move.partition} in another folder of {broker_list(move.added)}"
         if move.is_same_broker

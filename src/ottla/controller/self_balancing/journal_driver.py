@@ -1,8 +1,8 @@
 """The base of background work of the active controller whose state is in a journal (journals.py).
 
 Rules:
-1. The work starts with every election of this broker and ends when another one is elected. Without a session with the
-   store nothing is done.
+1. The work starts with every election of this broker and ends when another one is elected. The work pauses without a
+session with the store.
 2. The journal is read after the election, and again after any failure, because the outcome of a write is unknown then.
    If it cannot be read, the work is disabled.
 """
@@ -83,18 +83,18 @@ class JournalDriver(Generic[J]):
     # ---- overridden by the kinds of work
 
     def _reset(self) -> None:
-        """This broker was elected: discard the state of an earlier epoch."""
+        """Discard the state of an earlier epoch, after an election of this broker."""
 
     async def _pause(self) -> None:
         """Wait between two rounds."""
         raise NotImplementedError
 
     async def _round(self, node: JournalNode[J]) -> None:
-        """Check the state and act on it."""
+        """Run one round of the work."""
         raise NotImplementedError
 
     def _on_store_unavailable(self) -> None:
-        """A round was skipped, because there is no session with the store."""
+        """Handle a skipped round, without a session with the store."""
 
     # ---- rounds
 
@@ -116,7 +116,7 @@ class JournalDriver(Generic[J]):
                     logger.warning("[Controller] %s could not continue: %s", self.NAME, problem)
 
     async def _read_journal(self) -> JournalNode[J] | None:
-        """Returns None if the journal cannot be read."""
+        """Read the journal; None if it cannot be read."""
         if self._node is not None:
             return self._node
         found = await self._store.get(self._form.path)

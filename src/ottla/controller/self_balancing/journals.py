@@ -4,7 +4,7 @@ Rule 1: a move is added in the transaction that starts it, before it, and remove
         any controller knows its own moves; all others belong to operators and are never changed.
 Rule 2: a journal that cannot be read, or has an unknown version, is not overwritten: the work is disabled, and an error
         is logged.
-Rule 3: the node is written with the version that was read, so one of two concurrent writers is refused.
+Rule 3: the node is written with the version that was read, so one of two concurrent writers is rejected.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class JournalFormat(NamedTuple, Generic[J]):
         return tree.to_json({"version": self.version, **self.to_fields(journal)})
 
     def decode(self, data: bytes) -> J:
-        """Raises DamagedNodeError for invalid contents and unknown versions."""
+        """Decode a journal. Raises DamagedNodeError for invalid contents and unknown versions."""
         with tree.reading(self.path):
             fields = tree.from_json(data)
             if fields["version"] != self.version:
@@ -70,7 +70,7 @@ class JournalFormat(NamedTuple, Generic[J]):
             return self.from_fields(fields)
 
     def read(self, node: Node | None, *, has_parent: bool) -> JournalNode[J]:
-        """The same for a node that may not exist."""
+        """Return the journal of a node that may not exist."""
         if node is None:
             return JournalNode(self, self.empty, MISSING, has_parent)
         return JournalNode(self, self.decode(node.data), node.version, has_parent=True)
@@ -91,7 +91,7 @@ class JournalNode(NamedTuple, Generic[J]):
         return (CreateNode(path, data),) if self.has_parent else (CreateNode(PARENT), CreateNode(path, data))
 
     def after(self, journal: J) -> JournalNode[J]:
-        """The node after the write of that journal."""
+        """Return the node after the write of that journal."""
         return self._replace(journal=journal, version=self.version + 1, has_parent=True)
 
 

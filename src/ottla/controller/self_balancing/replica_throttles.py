@@ -3,8 +3,8 @@
 Rules:
 1. Only moving replicas are throttled: the new ones as followers, their possible sources as leaders. A broker gets a
    rate only if none is set.
-2. Settings of operators are kept. A value that differs from the last written one belongs to an operator, and nothing of
-   it is removed.
+2. Settings of operators are kept. A value that differs from the last written one belongs to an operator, and is not
+changed.
 3. The result depends only on the moves in progress and the current settings, and is idempotent. So the next controller
    removes the settings that a previous one has left.
 """
@@ -41,7 +41,7 @@ class ThrottleConfigs(NamedTuple):
 def throttle_configs(
     image: MetadataImage, before: Throttle, moves: Iterable[ReplicaMove], rate: int
 ) -> ThrottleConfigs:
-    """The throttle settings for these moves."""
+    """Return the throttle settings for these moves."""
     words: dict[tuple[str, str], set[str]] = {}
     brokers: set[int] = set()
     for move in moves:
@@ -53,7 +53,7 @@ def throttle_configs(
             words.setdefault((move.partition.topic, key), set()).update(
                 throttled_entries(move.partition.partition, row)
             )
-        brokers.update((*sources, *move.added))  # also absent ones, which may return soon
+        brokers.update((*sources, *move.added))  # including absent ones, which may return soon
     topics, replicas = topic_throttle_configs(image, before, words)
     configs, rates = broker_throttle_configs(image, before, brokers, str(rate))
     return ThrottleConfigs(topics, configs, Throttle(replicas, rates))
@@ -117,7 +117,7 @@ def broker_throttle_configs(
 
 
 def write_configs(image: MetadataImage, slow: ThrottleConfigs) -> tuple[tuple[StoreOperation, ...], MetadataImage]:
-    """The operations for changed settings and the image after them."""
+    """Return the operations for changed settings and the image after them."""
     operations: list[StoreOperation] = []
     for topic, config in slow.topics.items():
         exists = topic in image.topic_configs

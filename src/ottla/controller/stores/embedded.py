@@ -100,7 +100,7 @@ class EmbeddedStore:
         return self._watch(f"{path.rstrip('/')}/", callback)
 
     def _watch(self, key: str, callback: WatchCallback) -> Callable[[], None]:
-        """`key` is a path to watch the node, or a path with a slash at the end to watch its children."""
+        """Watch a node (`key` is its path), or its children (a path with a slash at the end)."""
         self._watches_made += 1
         number = self._watches_made
         self._watches[number] = (key, callback)
@@ -111,7 +111,7 @@ class EmbeddedStore:
         return end_watch
 
     def _watch_reserve(self) -> None:
-        """Refill a used reserve as soon as the disk has enough space, also without further changes."""
+        """Refill a used reserve as soon as the disk has enough space, even without further changes."""
         if not self._tree.reserve.is_whole and self._reserve_check is None:
             loop = asyncio.get_running_loop()
             self._reserve_check = loop.call_later(RESERVE_CHECK_SECONDS, self._fill_reserve)

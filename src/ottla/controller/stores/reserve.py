@@ -1,6 +1,6 @@
 """Reserved space on the disk of the metadata store, so that a full disk can be freed through the broker.
 
-Deleting a topic or lowering its retention is a metadata change, which needs some space itself. A file beside the store
+Deleting a topic or lowering its retention is a metadata change, which needs some space itself. A file next to the store
 reserves it: when a write finds the disk full, a part of the file is released, and the file is filled again when the
 disk has enough space. It is released in parts, because other writers may use the released space first.
 """
@@ -29,7 +29,7 @@ class Reserve:
         return self._size >= RESERVE_BYTES
 
     def look(self) -> None:
-        """Read the current size of the file; on an error it counts as empty."""
+        """Read the current size of the file; on an error it is treated as empty."""
         try:
             self._size = os.stat(self.path).st_size
         except OSError:

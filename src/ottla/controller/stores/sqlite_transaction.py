@@ -140,7 +140,7 @@ def remove_ephemeral_nodes(database: sqlite3.Connection) -> None:
 
 
 def content_problem(database: sqlite3.Connection) -> str | None:
-    """The problem if the nodes do not match the checksum; None if they do, or without a checksum."""
+    """Return the problem if the nodes do not match the checksum; None if they do, or without a checksum."""
     counters = read_counters(database)
     if not isinstance(counters.get(TRANSACTION), int):
         return "the number of its last transaction is missing"
@@ -158,7 +158,7 @@ def read_counters(database: sqlite3.Connection) -> dict[str, int]:
 
 
 def has_checksum(counters: dict[str, int]) -> bool:
-    """Whether the checksum belongs to the last transaction."""
+    """Return whether the checksum belongs to the last transaction."""
     checksum = counters.get(CHECKSUM)
     return isinstance(checksum, int) and checksum >> SUM_BITS == counters[TRANSACTION] & NUMBER_MASK
 

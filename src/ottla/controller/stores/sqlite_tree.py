@@ -5,7 +5,7 @@ synchronous=FULL: a commit is durable when it returns).
 
 The key of a node is (parent path, name): children are one range of the primary key, and so is a whole subtree. A write
 that finds the disk full is repeated with space from the reserve (reserve.py). The file has an application id and a
-schema version, so foreign and newer files are refused.
+schema version, so foreign and newer files are rejected.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SqliteTree:
         self.path = path
         self.reserve = Reserve(os.path.splitext(path)[0] + reserve.SUFFIX)
         self._database: sqlite3.Connection | None = None
-        self._failure: str | None = None  # the reason why the store must not be written any more
+        self._failure: str | None = None  # the reason why the store must no longer be written
         self.last_transaction = 0  # the number of the last durable transaction
 
     def __repr__(self) -> str:
@@ -195,7 +195,7 @@ class SqliteTree:
         return found
 
     def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
-        """All of the operations or none; durable when it returns."""
+        """Execute all of the operations or none; they are durable on return."""
         if self._failure is not None:
             raise StoreError(self._failure)
         if makes_topics(operations):
@@ -237,7 +237,10 @@ class SqliteTree:
             raise StoreError(f"{self.path} could not be read: {error}") from error
 
     def _note_failure(self, error: sqlite3.Error) -> None:
-        """A full disk may have space later. After an I/O error the state of the disk is unknown: stop writing."""
+        """Stop writing after an I/O error, because the state of the disk is unknown.
+
+        A full disk may have space later.
+        """
         if error_name(error).startswith(DAMAGE) and not is_full(error):
             self._failure = f"{self.path} had an I/O error ({error}): check the disk, then restart the broker"
 
@@ -292,7 +295,7 @@ class SqliteTree:
 
 
 def error_name(error: BaseException | None) -> str:
-    """SQLite's symbolic name of an error."""
+    """Return SQLite's symbolic name of an error."""
     name: str = getattr(error, "sqlite_errorname", "")
     return name
 
@@ -302,7 +305,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def makes_topics(operations: Sequence[StoreOperation]) -> bool:
-    """Whether a change creates topics: the reserve is for changes that free space or keep the broker running."""
+    """Return whether a change creates topics: the reserve is for changes that free space or keep the broker running."""
     return any(isinstance(each, CreateNode) and each.path.startswith(f"{tree.BROKER_TOPICS}/") for each in operations)
 
 
@@ -319,12 +322,12 @@ def sync_file(path: str) -> None:
 
 
 def is_blank(path: str) -> bool:
-    """Whether the file is missing or empty. For a directory in its place SQLite reports the error."""
+    """Return whether the file is missing or empty. For a directory in its place SQLite reports the error."""
     return not os.path.exists(path) or os.path.getsize(path) == 0
 
 
 def check_file_header(path: str) -> None:
-    """Refuse a file that is no SQLite database before SQLite can write to it."""
+    """Reject a file that is not a SQLite database before SQLite can write to it."""
     try:
         with open(path, "rb") as file:
             start = file.read(len(SQLITE_MAGIC))
@@ -337,6 +340,6 @@ def check_file_header(path: str) -> None:
 
 
 def unusable(path: str, cause: str, code: str = "") -> StoreUnusableError:
-    """The error with its cause and solution; `code` is SQLite's symbolic name."""
+    """Return the error with its cause and solution; `code` is SQLite's symbolic name."""
     cure = next((text for name, text in CURES.items() if code.startswith(name)), RESTORE)
     return StoreUnusableError(f"{path} cannot be used as metadata store: {cause}. {cure}")

@@ -100,7 +100,7 @@ class StoreAwayError(StoreError):
 
 
 class TransactionRefusedError(StoreError):
-    """One operation of a transaction was refused, so none of them was done."""
+    """One operation of a transaction was rejected, so none of them was done."""
 
     def __init__(self, operation: StoreOperation, reason: Refusal) -> None:
         super().__init__(f"{reason.value}: {operation.path}")
@@ -109,7 +109,7 @@ class TransactionRefusedError(StoreError):
 
 
 class Refusal(Enum):
-    """The reasons why a transaction is refused."""
+    """The reasons why a transaction is rejected."""
 
     NO_NODE = "no such node"
     NO_PARENT = "the parent node does not exist"
@@ -129,13 +129,13 @@ class MetadataStore(Protocol):
     async def get(self, path: str) -> Node | None: ...
 
     async def children(self, path: str) -> list[str]:
-        """The names (not paths) of a node's children, sorted."""
+        """Return the names (not paths) of a node's children, sorted."""
 
     async def subtree(self, path: str) -> dict[str, Node]:
-        """The node at `path` and everything below it, by path, parents before children."""
+        """Return the node at `path` and everything below it, by path, parents before children."""
 
     async def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
-        """All of the operations or none (TransactionRefusedError); durable when it returns."""
+        """Execute all of the operations or none (TransactionRefusedError); they are durable on return."""
 
     def watch_node(self, path: str, callback: WatchCallback) -> Callable[[], None]:
         """Call back on the loop after the node was created, changed or deleted; calling the result ends the watch.
@@ -144,7 +144,7 @@ class MetadataStore(Protocol):
         """
 
     def watch_children(self, path: str, callback: WatchCallback) -> Callable[[], None]:
-        """Call back on the loop after children were created or deleted (kind CHANGED); otherwise as watch_node."""
+        """Call back on the loop after children were created or deleted (kind CHANGED); see watch_node."""
 
 
 class SessionState(Enum):
@@ -161,7 +161,7 @@ SessionCallback = Callable[[SessionState], None]
 class SessionStore(MetadataStore, Protocol):
     """A store that several brokers share. Ephemeral nodes belong to the session of the broker that created them.
 
-    Watches survive reconnects and new sessions: each of them is called once then, because changes may have been missed.
+    Watches survive reconnects and new sessions: then each of them is called once, because changes may have been missed.
     """
 
     @property
@@ -176,7 +176,7 @@ class SessionStore(MetadataStore, Protocol):
         """Call back on the loop with every change of the session state."""
 
     def last_contact_ms(self) -> int:
-        """The monotonic time at which the last answered request was sent.
+        """Return the monotonic time at which the last request with a response was sent.
 
         The session is certainly alive for `session_timeout_ms` from then on.
         """

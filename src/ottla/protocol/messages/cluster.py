@@ -24,7 +24,7 @@ class ApiVersionsRequest:
     """ApiVersions (key 18), v0-4: the first request of most clients. v3 flexible, name and version of the client
     (KIP-511).
 
-    A broker that does not support the version answers in v0, with UNSUPPORTED_VERSION and its own range.
+    A broker that does not support the version responds in v0, with UNSUPPORTED_VERSION and its own range.
     """
 
     client_software_name: str = wire(since=3, default="")
@@ -60,7 +60,7 @@ class FinalizedFeatureKey:
 class ApiVersionsResponse:
     """ApiVersions (key 18), v0-4. v1 throttle time; v3 flexible, features; v4 supported features may start at 0.
 
-    Java clients of v3 refuse a supported feature whose min_version is 0: leave those out before v4, as Kafka does.
+    Java clients of v3 reject a supported feature whose min_version is 0: omit those before v4, as Kafka does.
     """
 
     error_code: Int16 = 0
@@ -74,9 +74,7 @@ class ApiVersionsResponse:
 
 @message(api_key=60, versions="0-2", flexible=0)
 class DescribeClusterRequest:
-    """DescribeCluster (key 60), v0-2 (KIP-700). v1 brokers or controllers (KIP-919); v2 fenced brokers too
-    (KIP-1073).
-    """
+    """DescribeCluster (key 60), v0-2 (KIP-700). v1 brokers or controllers (KIP-919); v2 fenced brokers (KIP-1073)."""
 
     include_cluster_authorized_operations: bool = False
     endpoint_type: Int8 = wire(since=1, default=1)  # 1 brokers, 2 controllers

@@ -127,7 +127,7 @@ class OwnedPartitions:
 
 @message(versions="0-3")
 class Subscription:
-    """v1 partitions held now (KIP-429); v2 generation; v3 rack (KIP-881)."""
+    """v1 owned partitions (KIP-429); v2 generation; v3 rack (KIP-881)."""
 
     topics: list[str]
     user_data: bytes | None = wire(nullable=0, default=None)
@@ -143,7 +143,7 @@ class Assignment:
 
 
 def read_versioned(cls: type[T], data: bytes) -> T:
-    """Raises ProtocolError if the bytes are not valid."""
+    """Decode a structure with a version. Raises ProtocolError."""
     version = read_version(data)
     known, _ = decode(cls, min(version, layout_of(cls).max_version), memoryview(data), _VERSION.size)
     return known

@@ -136,7 +136,7 @@ class DescribedToken:
 @message(api_key=41, versions="1-3", flexible=2)
 class DescribeDelegationTokenResponse:
     """DescribeDelegationToken (key 41), v1-3. Errors: DELEGATION_TOKEN_AUTH_DISABLED, _REQUEST_NOT_ALLOWED. Tokens that
-    the requester must not see are left out.
+    the requester must not see are omitted.
     """
 
     error_code: Int16 = 0

@@ -100,7 +100,7 @@ class SnapshotId:
 
 @part
 class AbortedTransaction:
-    """The aborted transactions whose records a read_committed consumer leaves out."""
+    """The aborted transactions whose records a read_committed consumer skips."""
 
     producer_id: Int64
     first_offset: Int64

@@ -7,7 +7,7 @@ from ottla.protocol.schema import NO_OPERATIONS, Int8, Int16, Int32, message, pa
 
 @message(api_key=10, versions="0-6", flexible=3)
 class FindCoordinatorRequest:
-    """FindCoordinator (key 10), v0-6. v1 transactions, too; v3 flexible; v4 several keys (KIP-699); v6 share groups
+    """FindCoordinator (key 10), v0-6. v1 also transactions; v3 flexible; v4 several keys (KIP-699); v6 share groups
     (KIP-932).
     """
 

@@ -15,7 +15,7 @@ class RemainingPartition:
 
 @message(api_key=7, versions="1-3", flexible=3)
 class ControlledShutdownRequest:
-    """ControlledShutdown (key 7), v1-3: moves the leaderships of a broker that stops. v2 broker epoch (KIP-380); v3
+    """ControlledShutdown (key 7), v1-3: transfers the leadership of a stopping broker. v2 broker epoch (KIP-380); v3
     flexible.
     """
 
@@ -33,7 +33,7 @@ class ControlledShutdownResponse:
 
 @part
 class BrokerState:
-    """A replica in the ISR with its broker epoch, so that a restarted broker is not taken for it."""
+    """A replica in the ISR with its broker epoch, so that a restarted broker is not mistaken for it."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1
@@ -156,7 +156,7 @@ class WriteAuditRequest:
 
 @message(api_key=10001, versions="0", flexible=0)
 class WriteAuditResponse:
-    """WriteAudit (key 10001), v0. Answered when all in-sync replicas have the events."""
+    """WriteAudit (key 10001), v0. Sent when all in-sync replicas have the events."""
 
     error_code: Int16 = 0
     error_message: str | None = wire(nullable=0, default=None)
@@ -290,7 +290,7 @@ class DeltaToken:
 
 @part
 class MetadataDelta:
-    """The changes of one sequence number; a snapshot holds the complete state and replaces the previous one."""
+    """The changes of one sequence number; a snapshot contains the complete state and replaces the previous one."""
 
     sequence: Int64
     is_snapshot: bool = False

@@ -34,7 +34,7 @@ class ProduceRequest:
 
 @part
 class BatchIndexAndErrorMessage:
-    """One record that caused the refusal of its batch."""
+    """One record that caused the rejection of its batch."""
 
     batch_index: Int32
     batch_index_error_message: str | None = wire(nullable=0, default=None)

@@ -127,7 +127,7 @@ class ElectLeadersResponse:
 
     Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
     ELECTION_NOT_NEEDED, NOT_CONTROLLER, REQUEST_TIMED_OUT. If all partitions were requested, those that need no
-    election are left out.
+    election are omitted.
     """
 
     throttle_time_ms: Int32 = 0

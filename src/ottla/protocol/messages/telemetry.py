@@ -18,7 +18,8 @@ class GetTelemetrySubscriptionsRequest:
 class GetTelemetrySubscriptionsResponse:
     """GetTelemetrySubscriptions (key 71), v0. THROTTLING_QUOTA_EXCEEDED: a second request within the interval.
 
-    No requested metrics: the client pushes nothing and asks again after the interval. One empty name: all metrics.
+    No requested metrics: the client does not push, and repeats the request after the interval. One empty name: all
+    metrics.
     """
 
     throttle_time_ms: Int32 = 0
@@ -34,7 +35,7 @@ class GetTelemetrySubscriptionsResponse:
 
 @message(api_key=72, versions="0", flexible=0)
 class PushTelemetryRequest:
-    """PushTelemetry (key 72), v0: metrics as OTLP MetricsData, perhaps compressed."""
+    """PushTelemetry (key 72), v0: metrics as OTLP MetricsData, possibly compressed."""
 
     client_instance_id: UUID
     subscription_id: Int32

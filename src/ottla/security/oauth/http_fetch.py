@@ -1,4 +1,4 @@
-"""Reads files and URLs of identity providers, with limits of time and size. Blocks.
+"""Reads of files and URLs of identity providers, with limits of time and size. All functions may block.
 
 Trusted certificates are set, as in Kafka, by the options `ssl.*` of the login module; the default is the system's trust
 store.
@@ -33,7 +33,7 @@ class FetchError(Exception):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Secrets are sent only to the configured address."""
+    """Rejects redirects: secrets are sent only to the configured address."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -51,7 +51,7 @@ class _HttpHandler(urllib.request.HTTPHandler):
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
-    """The same with TLS."""
+    """HTTPS over connections of the caller, without a proxy."""
 
     def __init__(self, connect: CreateConnection, context: ssl.SSLContext | None) -> None:
         super().__init__(context=context)
@@ -83,7 +83,7 @@ class Fetch(Protocol):
 
 
 def check_url(url: str, key: str) -> str:
-    """The URL, if it is one of a file or of HTTP. Raises ValueError with the key."""
+    """Return the URL, if it is one of a file or of HTTP. Raises ValueError with the key."""
     parts = urlsplit(url)
     if parts.scheme == FILE and parts.path:
         return url
@@ -93,13 +93,16 @@ def check_url(url: str, key: str) -> str:
 
 
 def path_of(url: str) -> str | None:
-    """The path in a file URL, otherwise None."""
+    """Return the path in a file URL, otherwise None."""
     parts = urlsplit(url)
     return unquote(parts.path) if parts.scheme == FILE else None
 
 
 def make_fetch(options: Mapping[str, str], connect: CreateConnection | None = None) -> Fetch:
-    """A function with the TLS options of a login module; changed certificates are reloaded. Raises ValueError."""
+    """Return a function with the TLS options of a login module; changed certificates are reloaded.
+
+    Raises ValueError.
+    """
     texts = {name: text for name, text in options.items() if name.startswith("ssl.")}
     if not texts:
         return fetch if connect is None else partial(fetch, connect=connect)

@@ -3,7 +3,7 @@
 Rules:
 1. Keys are valid for `refresh_ms`. If a refresh fails, the old ones stay valid: the provider may be down.
 2. A token with an unknown key causes an early refresh, because the provider may have a new key; but at most once per
-   UNKNOWN_KEY_REFRESH_MS, whatever clients send.
+UNKNOWN_KEY_REFRESH_MS, regardless of requests.
 3. After a failure the next attempt follows after `backoff_ms`, which doubles up to `backoff_ms_max`.
 """
 
@@ -55,7 +55,7 @@ class JwksCache:
         self._file_stamp: object = None  # identity of a key file
 
     def find(self, key_id: str | None) -> PyJWK | None:
-        """The key with this id; without an id, the only key."""
+        """Return the key with this id; without an id, the only key."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             if self._is_old(now_ms):
@@ -102,7 +102,10 @@ class JwksCache:
 
 
 def parse_keys(data: bytes) -> dict[str | None, PyJWK]:
-    """Keys for verification, by id; other keys in the set are ignored. Raises ValueError if there is none."""
+    """Return the keys for verification, by id; other keys in the set are ignored.
+
+    Raises ValueError if there is none.
+    """
     from jwt import PyJWK  # noqa: PLC0415 (slow to import, and only for this mechanism)
     from jwt.exceptions import PyJWTError  # noqa: PLC0415
 

@@ -38,7 +38,7 @@ class TokenSource:
     """The token of one client, requested again when it is old. Thread-safe."""
 
     def __init__(self, ask: RequestToken, clock: Clock, share: float = REFRESH_SHARE) -> None:
-        """A token is replaced after `share` of its lifetime."""
+        """`share` is the fraction of a token's lifetime after which it is replaced."""
         self._ask = ask
         self._clock = clock
         self._share = share
@@ -47,7 +47,7 @@ class TokenSource:
         self._good_until_ms = 0
 
     def token(self) -> str:
-        """Raises LoginError."""
+        """Return the current token, or request a new one. Raises LoginError."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             if self._token is None or now_ms >= self._good_until_ms:
@@ -99,7 +99,7 @@ def read_file(url: str, read: Callable[[str], bytes] = fetch) -> Token:
 
 
 def make_unsecured(options: Mapping[str, str], clock: Clock) -> Token:
-    """An unsigned token, as Kafka's login module generates for developers."""
+    """Return an unsigned token, as Kafka's login module generates for developers."""
     now = clock.now_ms() // 1000
     lifetime = options.get("unsecuredLoginLifetimeSeconds", str(LIFETIME_SECONDS))
     seconds = int(lifetime) if lifetime.isdecimal() else LIFETIME_SECONDS
@@ -112,7 +112,7 @@ def make_unsecured(options: Mapping[str, str], clock: Clock) -> Token:
 
 
 def lifetime_of(token: str) -> float:
-    """The lifetime in a token's claims, without verification of its signature."""
+    """Return the lifetime in a token's claims, without verification of its signature."""
     try:
         body = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
@@ -127,7 +127,7 @@ def make_source(
     clock: Clock | None = None,
     connect: CreateConnection | None = None,
 ) -> TokenSource:
-    """The token source of these options and properties. Raises ValueError if something is missing.
+    """Return the token source of these options and properties. Raises ValueError if something is missing.
 
     `connect` opens the connections to the identity provider; without it all addresses are allowed.
     """

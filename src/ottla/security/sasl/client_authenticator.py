@@ -46,7 +46,7 @@ class ClientMechanismConfig(NamedTuple):
     connect: Callable[..., socket] | None = None  # opens connections to identity providers; None: the default
 
     def option(self, name: str, *properties: str) -> str | None:
-        """An option of the login module, otherwise the first of these properties."""
+        """Return an option of the login module, otherwise the first of these properties."""
         if self.module is not None and name in self.module.options:
             return self.module.options[name]
         return next((self.properties[key] for key in properties if key in self.properties), None)
@@ -59,14 +59,14 @@ class ClientMechanismConfig(NamedTuple):
 
 
 def client_login(properties: Mapping[str, str], connect: Callable[..., socket] | None = None) -> ClientLogin | None:
-    """The login of these properties, None without one. Raises JaasError."""
+    """Return the login of these properties, None without one. Raises JaasError."""
     if not security_protocol(properties).startswith("SASL_"):
         return None
     return make_login(mechanism_of(properties), properties, connect=connect)
 
 
 def mechanism_of(properties: Mapping[str, str]) -> str:
-    """The mechanism, from Java's property or librdkafka's."""
+    """Return the mechanism, from Java's property or librdkafka's."""
     wanted = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or DEFAULT_MECHANISM
     return wanted.strip().upper()
 
@@ -77,7 +77,7 @@ def make_login(
     module: AppConfigurationEntry | None = None,
     connect: Callable[..., socket] | None = None,
 ) -> ClientLogin:
-    """The same for a known mechanism, and a login module that the caller may have found already."""
+    """Return the login for a known mechanism, and a login module if the caller has found it already."""
     make = CLIENTS.get(mechanism)
     if make is None:
         raise JaasError(f"sasl.mechanism={mechanism} is not supported; supported are {', '.join(sorted(CLIENTS))}")
@@ -174,16 +174,16 @@ class SaslClientAuthenticator:
         return SaslHandshakeRequest(mechanism=self.mechanism)
 
     def take_handshake(self, answer: SaslHandshakeResponse) -> None:
-        """Raises SaslAuthenticationError."""
+        """Process the handshake response. Raises SaslAuthenticationError."""
         if answer.error_code != Error.NONE:
             raise SaslAuthenticationError(answer.error_code, None, tuple(sorted(answer.mechanisms)))
 
     def begin(self) -> SaslAuthenticateRequest:
-        """The first token. Raises LoginError."""
+        """Return the first token. Raises LoginError."""
         return SaslAuthenticateRequest(auth_bytes=self._client.first())
 
     def step(self, answer: SaslAuthenticateResponse) -> SaslAuthenticateRequest | None:
-        """The next request, None if the login is complete. Raises LoginError."""
+        """Return the next request, None if the login is complete. Raises LoginError."""
         if answer.error_code != Error.NONE:
             raise SaslAuthenticationError(answer.error_code, answer.error_message)
         token = self._client.step(bytes(answer.auth_bytes))

@@ -70,7 +70,7 @@ class DigestMd5Client:
 
 
 def parse_directives(token: bytes) -> dict[str, bytes]:
-    """`name=value,name="value"`; the first invalid part ends the list."""
+    """Parse `name=value,name="value"`; the first invalid part ends the list."""
     found: dict[str, bytes] = {}
     position = 0
     while match := _DIRECTIVE.match(token, position):
@@ -96,7 +96,7 @@ def _latin1(encoded: bytes) -> bytes:
 
 
 def _hex(data: bytes) -> bytes:
-    """MD5 is part of the mechanism; TLS must provide the protection."""
+    """Return an MD5 hash, which is part of the mechanism; TLS must provide the protection."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest().encode()
 
 

@@ -3,7 +3,7 @@
 Rules:
 1. An exchange belongs to one login. `step` takes a token of the peer and returns the next one to send.
 2. A step that reads files or calls other servers has `is_non_blocking = False`: a worker thread runs it.
-3. Every failure raises LoginError. The message for the client never shows whether the name or the password was wrong;
+3. Every failure raises LoginError. The message for the client never reveals whether the name or the password was wrong;
    the reason for the log may.
 4. An exchange returns the user whose secret its next step checks, before the check: failing logins are throttled by
    user (security/login_throttle.py).
@@ -45,23 +45,26 @@ class ServerExchange(Protocol):
 
     @property
     def is_refused(self) -> bool:
-        """The login has failed, although the last step returned a token to send: the next step raises LoginError."""
+        """Whether the login has failed, although the last step returned a token to send:
+
+        the next step raises LoginError.
+        """
         ...
 
     identity: Identity | None  # set after a successful login; the last token is still sent
 
     def claimed_user(self, token: bytes) -> str | None:
-        """The user whose secret `step` would check with this token; None if there is none. Never raises."""
+        """Return the user whose secret `step` would check with this token; None if there is none. Never raises."""
         ...
 
     def step(self, token: bytes) -> bytes: ...
 
 
 class ClientExchange(Protocol):
-    """The client side: a tool, or a broker that connects to another one."""
+    """The client's side of one login: a tool, or a broker that connects to another one."""
 
     is_non_blocking: bool
-    is_done: bool  # nothing more is expected from the broker
+    is_done: bool  # no further token is expected from the broker
 
     def first(self) -> bytes: ...
 

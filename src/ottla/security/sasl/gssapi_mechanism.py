@@ -38,7 +38,7 @@ OFFER: Final = bytes([NO_LAYER, 0, 0, 0])  # without a layer there is no maximum
 
 
 def gssapi_server(module: AppConfigurationEntry, service: str | None, rules: Iterable[str]) -> GssapiServer:
-    """The broker side, from a JAAS section, `sasl.kerberos.service.name` and `.principal.to.local.rules`."""
+    """Return the broker side, from a JAAS section, `sasl.kerberos.service.name` and `.principal.to.local.rules`."""
     options = Krb5Options.of(module)
     namer = KerberosShortNamer(rules, default_realm())
     return GssapiServer(options, service_name(options, service), namer)
@@ -48,7 +48,7 @@ class GssapiServer:
     """The shared state of the GSSAPI logins of one listener: its keytab and its name rules."""
 
     def __init__(self, options: Krb5Options, service: str | None, namer: KerberosShortNamer) -> None:
-        """Raises KerberosError if no login could ever succeed."""
+        """Check the keytab. Raises KerberosError if no login could succeed."""
         acceptor_credentials(options, service)
         self.options = options
         self.service = service
@@ -200,7 +200,7 @@ class GssapiClientExchange:
 def gssapi_client(
     module: AppConfigurationEntry | None, properties: Mapping[str, str]
 ) -> Callable[[str], GssapiClientExchange]:
-    """The client side, from a JAAS section or librdkafka's properties; without either, from the ticket cache."""
+    """Return the client side, from a JAAS section or librdkafka's properties; without either, from the ticket cache."""
     options = Krb5Options.of(module) if module is not None else Krb5Options.of_properties(properties)
     service = service_name(options, properties.get("sasl.kerberos.service.name", "").strip())
     if service is None:

@@ -4,7 +4,7 @@ Rules:
 1. The client selects a mechanism (SaslHandshake), then tokens are exchanged until the login succeeds or fails. A failed
    login ends its connection.
 2. A login may expire (KIP-368). It is repeated on the same connection by the same principal with the same mechanism, at
-   most once a second. An expired connection accepts nothing else.
+   most once per second. An expired connection accepts no other requests.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LoginState:
         return self.uses_bare_tokens and self.stage is Stage.TOKENS
 
     def update_mechanisms(self, mechanisms: Mapping[str, MakeExchange]) -> None:
-        """The listener's mechanisms have changed; applies from the next handshake on."""
+        """Use the listener's changed mechanisms from the next handshake on."""
         self._mechanisms = mechanisms
 
     def select_mechanism(self, mechanism: str, version: int, now_ms: int) -> Error:
@@ -92,7 +92,7 @@ class LoginState:
         return self.expires and not is_soon
 
     def begin_step(self) -> ServerExchange:
-        """The exchange for the next token. Raises LoginError if the token is refused without a check."""
+        """Return the exchange for the next token. Raises LoginError if the token is rejected without a check."""
         assert self.stage is Stage.TOKENS, f"no token is expected: {self!r}"
         assert self.exchange is not None, "a handshake makes an exchange"
         if self._first_login is not None and self._first_login[0] != self.mechanism:
@@ -104,7 +104,10 @@ class LoginState:
         return self.exchange
 
     def end_step(self, now_ms: int, lifetime_ms_max: int) -> int | None:
-        """After a token: None if more are needed, otherwise the lifetime of the login in ms, 0 for unlimited."""
+        """Process the result of a token:
+
+        None if more are needed, otherwise the lifetime of the login in ms, 0: unlimited.
+        """
         assert self.exchange is not None, "a handshake makes an exchange"
         identity = self.exchange.identity
         if identity is None:
@@ -123,7 +126,7 @@ class LoginState:
         return min(limits, default=0)
 
     def expire(self) -> None:
-        """The login has expired; a re-authentication in progress may still finish."""
+        """Expire the login; a re-authentication in progress may still finish."""
         if self.stage is Stage.AUTHENTICATED:
             self._move_to(Stage.EXPIRED)
 

@@ -29,7 +29,7 @@ TOKEN_BYTES_MAX: Final = 64 * 1024
 
 
 class TokenError(Exception):
-    """Why a token is refused, for the log."""
+    """The reason why a token is rejected, for the log."""
 
 
 class Claims(NamedTuple):
@@ -83,7 +83,7 @@ def validate_signed(token: str, keys: JwksCache, wanted: TokenRequirements) -> C
 
 
 def claimed_subject(token: str, subject_claim: str) -> str | None:
-    """The subject of a token, without verification."""
+    """Return the subject of a token, without verification."""
     parts = token.split(".", 2)
     if len(token) > TOKEN_BYTES_MAX or len(parts) < 3:
         return None
@@ -96,7 +96,7 @@ def claimed_subject(token: str, subject_claim: str) -> str | None:
 
 
 def validate_unsecured(token: str, now_ms: Callable[[], int], wanted: TokenRequirements) -> Claims:
-    """For developers: the token is not verified."""
+    """Return the claims of a token without verification, for developers."""
     import jwt  # noqa: PLC0415 (slow to import, and only for this mechanism)
 
     try:
@@ -125,7 +125,7 @@ def validate_claims(claims: Mapping[str, Any], wanted: TokenRequirements) -> Cla
 
 
 def scopes_of(value: object) -> frozenset[str]:
-    """A space-separated text, or a list."""
+    """Return the scopes in a space-separated text or a list."""
     if value is None:
         return frozenset()
     if isinstance(value, str):
@@ -159,7 +159,7 @@ class OAuthServer:
         return self._refusal is not None
 
     def claimed_user(self, token: bytes) -> str | None:
-        """The subject of the token before its verification."""
+        """Return the subject of the token before its verification."""
         if self._refusal is not None:
             return None
         try:
@@ -206,7 +206,7 @@ class OAuthClient:
         if not token:
             self.is_done = True
             return b""
-        return SEPARATOR  # the broker refuses the token, and sends its error after this byte
+        return SEPARATOR  # the broker rejects the token, and sends its error after this byte
 
 
 def invalid_token_response() -> str:
@@ -214,7 +214,7 @@ def invalid_token_response() -> str:
 
 
 def parse_first(token: bytes) -> tuple[str | None, str]:
-    """The authorization id, if any, and the token. Raises LoginError."""
+    """Return the authorization id, if any, and the token. Raises LoginError."""
     try:
         text = token.decode()
     except UnicodeDecodeError:

@@ -14,7 +14,7 @@ INVALID_CREDENTIALS: Final = "Authentication failed: Invalid username or passwor
 
 
 def users_in(options: Mapping[str, str]) -> dict[str, bytes]:
-    """Names and passwords in a login module's options: `user_alice="secret"`."""
+    """Return names and passwords in a login module's options: `user_alice="secret"`."""
     return {
         name.removeprefix(USER_PREFIX): password.encode()
         for name, password in options.items()
@@ -52,7 +52,7 @@ class PlainServer:
         if not parts[2]:
             raise LoginError("no password", "Authentication failed: password not specified")
         expected = self._users.get(name)
-        # An unknown name takes as long as a wrong password.
+        # The check of an unknown name takes as long as that of a wrong password.
         is_right = hmac.compare_digest(expected if expected is not None else parts[2] + b"\0", parts[2])
         if not is_right or not expected:
             raise LoginError(f"wrong password, or unknown user {name[:100]!r}", INVALID_CREDENTIALS)

@@ -1,12 +1,12 @@
 """SASL/SCRAM-SHA-256 and -512 (RFC 5802, 7677): both sides prove that they know the password without sending it.
 
 Rules:
-1. An unknown user gets a salt too, always the same for the same name, and is refused only with the last message:
+1. An unknown user also gets a salt, always the same for the same name, and is rejected only with the last message:
    clients cannot find out which names exist.
 2. Nonces are checked, and a proof is compared in constant time.
 3. A client with `tokenauth=true` logs in with a delegation token (KIP-48): its user name is the id of the token. It
    becomes the token's owner until the token expires.
-4. A client refuses too few iterations (an attacker could crack the hash) and too many (the client would hang).
+4. A client rejects too few iterations (an attacker could crack the hash) and too many (the client would be blocked).
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class Credentials(Protocol):
     def find(self, mechanism: str, name: str) -> ScramCredential | None: ...
 
     def any_credential(self, mechanism: str) -> ScramCredential | None:
-        """An existing credential: fake ones must look like it."""
+        """Return an existing credential: fake ones must look like it."""
         ...
 
     def find_token(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        """The credential of a delegation token that is currently valid."""
+        """Return the credential of a delegation token that is currently valid."""
         ...
 
 
@@ -97,9 +97,8 @@ class ScramServer:
 
     @property
     def is_non_blocking(self) -> bool:
-        """A few hashes: the expensive part is the client's.
-
-        The credential of a token may have to be computed, however.
+        """Whether the next step does not block. A few hashes do not: the expensive part is the client's. But the
+        credential of a token may have to be computed.
         """
         return self._name is not None or not self._credentials.has_tokens
 
@@ -251,7 +250,7 @@ class ScramClient:
 
 
 def has_tokenauth(added: str) -> bool:
-    """Whether the extensions of a first message announce a delegation token."""
+    """Return whether the extensions of a first message announce a delegation token."""
     extensions = dict(each.split("=", 1) for each in added.split(",") if each)
     return extensions.get(TOKEN_EXTENSION, "").lower() == "true"
 

@@ -1,7 +1,7 @@
 """Compaction of one batch, and of the transactions around it. Compiled with mypyc.
 
 Kafka's rules (LogCleaner, KIP-534):
-* Offsets never change: a batch keeps its first and last offset whatever is removed from it.
+* Offsets never change: a batch keeps its first and last offset even if all its records are removed.
 * A tombstone stays until its batch's delete horizon. The first cleaning that reads it sets the horizon: now +
   delete.retention.ms, in place of the batch's base timestamp, marked by an attribute bit.
 * A batch without records is removed, unless it is the last one of its producer (its header keeps the sequence) or the
@@ -32,7 +32,7 @@ NO_HORIZON: Final = -1
 
 
 class BatchCleaner:
-    """Takes the batches of a log in order and returns what stays of each."""
+    """Cleans the batches of a log, in order."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class BatchCleaner:
         self.records_kept = 0
 
     def clean(self, header: BatchHeader, batch: bytes) -> bytes | bytearray | None:
-        """The batch itself if all of it stays, a replacement, or None."""
+        """Return the batch itself if all of it stays, a replacement, or None."""
         self.records_read += header.record_count
         result = self._clean_control(header, batch) if header.is_control else self._clean_data(header, batch)
         if result is not None:
@@ -117,7 +117,7 @@ class BatchCleaner:
         return assemble_batch(header, b"")
 
     def _must_retain_batch(self, header: BatchHeader) -> bool:
-        """Whether at least the batch header must stay."""
+        """Return whether at least the batch header must stay."""
         if header.next_offset == self._end_offset:
             return True
         last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
@@ -133,7 +133,7 @@ class BatchCleaner:
 
 
 def delete_horizon(header: BatchHeader) -> int:
-    """The time from which on tombstones of this batch may be removed; -1 if no cleaning has read them yet."""
+    """Return the time from which on tombstones of this batch may be removed; -1 if no cleaning has read them yet."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON_FLAG else NO_HORIZON
 
 
@@ -160,7 +160,7 @@ class CleanedTransactionMetadata:
         return False
 
     def can_discard_marker(self, header: BatchHeader, batch: bytes) -> bool:
-        """Add a control batch; true if nothing in the log needs it any more."""
+        """Add a control batch; true if it is no longer needed in the log."""
         self._begin_up_to(header.last_offset)
         if header.record_count == 0:
             return True  # an earlier cleaning removed the marker

@@ -1,8 +1,8 @@
 """One cleaning of one log, in the cleaner process: reads segments and writes `.cleaned` ones. Compiled.
 
 First the keys of the dirty section are added to a map with their newest offsets, until the map is full or the section
-ends. Then all segments up to there are read from the start, and what stays is written. If the map was full, the next
-cleaning continues where this one ended.
+ends. Then all segments up to there are read from the start, and the remaining records are written. If the map was full,
+the next cleaning continues where this one ended.
 
 Rule 1: only files with names that end with `.cleaned` are changed.
 Rule 2: every batch is verified when it is read. The first corrupt one ends the cleaning, and the log stays as it is.
@@ -139,8 +139,8 @@ class CleanerRun:
             base_offsets = [segment.base_offset for segment in group]
             if not writer.is_begun:
                 return CleanedGroup(base_offsets=base_offsets, size=group[0].size, is_unchanged=True)
-            # If an old segment had a transaction index, the new one has one too: a crash leaves no doubt which segment
-            # it belongs to.
+            # If an old segment had a transaction index, the new one also has one, so that after a crash its segment is
+            # known.
             has_transactions = bool(aborted) or not set(base_offsets).isdisjoint(self._job.transaction_indexes)
             writer.finish(aborted if has_transactions else None, self._job.index_interval_bytes)
         finally:
@@ -157,7 +157,7 @@ class CleanerRun:
         *,
         is_alone: bool,
     ) -> None:
-        """Write what stays. A single segment is only written from its first changed batch on."""
+        """Write the remaining records. A single segment is only written from its first changed batch on."""
         if not is_alone:
             writer.begin()
         scan = BatchScan(descriptor, 0, segment.size, True, self._job.buffer_bytes)
@@ -191,7 +191,7 @@ class CleanerRun:
 
 
 def read_aborted(job: CleanJob) -> list[AbortedTxn]:
-    """The aborted transactions of the whole log: one that starts in a cleaned segment may end in a later one."""
+    """Return the aborted transactions of the whole log: one that starts in a cleaned segment may end in a later one."""
     aborted: list[AbortedTxn] = []
     for base_offset in job.transaction_indexes:
         path = files.segment_path(job.directory, base_offset, files.TRANSACTION_INDEX_SUFFIX)
@@ -200,7 +200,7 @@ def read_aborted(job: CleanJob) -> list[AbortedTxn]:
 
 
 def count_records(path: str, size: int, pace: Throttle) -> int:
-    """An upper bound for the number of records in a segment, and thus of its keys, from batch offsets."""
+    """Return an upper bound for the number of records in a segment, and thus of its keys, from batch offsets."""
     count = 0
     with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
         scan = BatchScan(descriptor, 0, size, False)
@@ -211,7 +211,7 @@ def count_records(path: str, size: int, pace: Throttle) -> int:
 
 
 def with_next_base_offset(segments: list[SegmentInfo], end_offset: int) -> list[tuple[SegmentInfo, int]]:
-    """Each segment with the base offset of the next one."""
+    """Return each segment with the base offset of the next one."""
     bases = [segment.base_offset for segment in segments[1:]]
     return list(zip(segments, [*bases, end_offset], strict=True))
 

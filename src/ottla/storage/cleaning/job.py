@@ -1,6 +1,6 @@
 """Messages between the broker and the cleaner process: lines of JSON over a pipe.
 
-broker -> cleaner:  one CleanJob a line
+broker -> cleaner:  one CleanJob per line
 cleaner -> broker:  {"progress": bytes read} from time to time, {"group": CleanedGroup} for each finished group,
                     and at the end {"done": CleanReport} or {"failed": CleanFailure}
 """
@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-CORRUPT = "corrupt"  # the log, or the result of a policy, is invalid: a retry is useless
+CORRUPT = "corrupt"  # the log, or the result of a policy, is invalid: a retry would fail
 POLICY_FAILED = "policy"  # a custom policy cannot be loaded, or failed
 FILES_MISSING = "gone"  # files are missing: the log was truncated or deleted
 DISK = "disk"  # the disk is full or fails
@@ -110,7 +110,7 @@ def encode_reply(reply: int | CleanedGroup | CleanReport | CleanFailure) -> byte
 
 
 def decode_reply(line: bytes) -> int | CleanedGroup | CleanReport | CleanFailure:
-    """Raises ValueError for an invalid line."""
+    """Decode a reply. Raises ValueError for an invalid line."""
     [(name, value)] = json.loads(line).items()
     if name == "progress":
         return int(value)

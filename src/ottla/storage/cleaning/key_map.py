@@ -1,7 +1,7 @@
 """The newest offset of each key, in memory of fixed size. Compiled with mypyc.
 
 A key is represented by two 64-bit hashes, of the key alone and of the key after a secret salt. The hash is Python's
-SipHash, whose key is random in each process, so colliding keys cannot be chosen on purpose. A slot has 20 bytes: 16 for
+SipHash, whose key is random in each process, so clients cannot choose colliding keys. A slot has 20 bytes: 16 for
 the hashes and 4 for the offset relative to the first one. Collisions are resolved by double hashing: a table with a
 load of 0.9 needs about ten probes.
 """
@@ -23,7 +23,7 @@ SALT: Final = token_bytes(16)
 
 
 class OffsetMap:
-    """Call put() in the order of offsets, then get()."""
+    """A map from keys to offsets. Call put() in the order of offsets, then get()."""
 
     def __init__(self, memory_bytes: int, load_factor: float, first_offset: int) -> None:
         slots = prime_at_most(max(memory_bytes // SLOT_BYTES, SLOTS_MIN))
@@ -51,12 +51,12 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> i64:
-        """The newest offset of the key, -1 if it is unknown."""
+        """Return the newest offset of the key, -1 if it is unknown."""
         value: i64 = i64(self._offsets[self._find(hash(key), hash(SALT + key))])
         return NOT_FOUND if value == 0 else self._first_offset + value - 1
 
     def _find(self, key_hash: i64, salted: i64) -> i64:
-        """The slot of this key, or the free slot for it."""
+        """Return the slot of this key, or the free slot for it."""
         slots = self._slots
         slot: i64 = (key_hash & POSITIVE) % slots
         step: i64 = 1 + (salted & POSITIVE) % (slots - 1)
@@ -73,12 +73,12 @@ class OffsetMap:
 
 
 def memory_for(keys: int, load_factor: float, memory_bytes_max: int) -> int:
-    """The memory for a map of this many keys, at most the limit."""
+    """Return the memory for a map of this many keys, at most the limit."""
     return min(int((keys + SLOTS_MIN) / load_factor + 1) * SLOT_BYTES, memory_bytes_max)
 
 
 def prime_at_most(number: int) -> int:
-    """With a prime number of slots every step size visits all of them."""
+    """Return a prime number of slots, with which every step size visits all slots."""
     candidate = number - 1 if number % 2 == 0 else number
     while not is_prime(candidate):
         candidate -= 2

@@ -75,7 +75,7 @@ def plan_cleaning(log: CleanableLog, now_ms: int) -> LogToClean:
 
 
 def first_uncompactable_offset(log: CleanableLog, dirty_place: int, now_ms: int) -> int:
-    """The start of the first dirty segment with a record younger than min.compaction.lag.ms."""
+    """Return the start of the first dirty segment with a record younger than min.compaction.lag.ms."""
     for place in range(dirty_place, len(log.segments) - 1):
         if log.max_timestamp(place) > now_ms - log.settings.min_compaction_lag_ms:
             return log.segments[place].base_offset
@@ -83,7 +83,7 @@ def first_uncompactable_offset(log: CleanableLog, dirty_place: int, now_ms: int)
 
 
 def is_overdue(log: CleanableLog, dirty_place: int, now_ms: int) -> bool:
-    """Whether a dirty segment is older than max.compaction.lag.ms."""
+    """Return whether a dirty segment is older than max.compaction.lag.ms."""
     clean_until_ms = now_ms - log.settings.max_compaction_lag_ms
     if clean_until_ms <= 0:
         return False
@@ -91,7 +91,7 @@ def is_overdue(log: CleanableLog, dirty_place: int, now_ms: int) -> bool:
 
 
 def segment_index_of(segments: list[SegmentInfo], offset: int) -> int:
-    """Index of the last segment that starts at or before the offset."""
+    """Return the index of the last segment that starts at or before the offset."""
     place = 0
     while place + 1 < len(segments) and segments[place + 1].base_offset <= offset:
         place += 1
@@ -101,7 +101,7 @@ def segment_index_of(segments: list[SegmentInfo], offset: int) -> int:
 def group_segments(
     segments: list[SegmentInfo], segment_bytes: int, segment_index_bytes: int, first_uncleanable_offset: int
 ) -> list[list[SegmentInfo]]:
-    """Group adjacent segments that fit into one segment, so that segments do not become ever smaller."""
+    """Group adjacent segments that fit into one segment, so that the number of small segments does not grow."""
     groups: list[list[SegmentInfo]] = []
     for place, segment in enumerate(segments):
         next_base = segments[place + 1].base_offset if place + 1 < len(segments) else first_uncleanable_offset

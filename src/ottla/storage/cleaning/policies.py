@@ -40,7 +40,7 @@ class PolicyError(Exception):
 
 
 def load_policies(job: CleanJob) -> Policy | None:
-    """All custom policies of a job as one function: a record stays if all of them keep it."""
+    """Return all custom policies of a job as one function: a record stays if all of them keep it."""
     if not job.policies:
         return None
     named = [(name, load_policy(name)) for name in job.policies]
@@ -50,7 +50,7 @@ def load_policies(job: CleanJob) -> Policy | None:
         for name, policy in named:
             try:
                 is_kept = policy(record, log)
-            except Exception as error:  # user code: any exception ends this cleaning and nothing more
+            except Exception as error:  # user code: any exception ends only this cleaning
                 raise PolicyError(f"the clean-up policy {name} failed at offset {record.offset}: {error!r}") from error
             if not is_kept:
                 return False

@@ -48,13 +48,13 @@ class CancelledError(Exception):
 
 
 class StarvedError(Exception):
-    """The process gets hardly any CPU time: the broker has to start one with more priority."""
+    """The process gets too little CPU time: the broker must start one with a higher priority."""
 
 
 class ProcessThrottle:
     """Limits the rate of bytes, reports progress, and detects that the broker has ended.
 
-    A process with SCHED_IDLE that is starved for too long gives up.
+    A process with SCHED_IDLE ends if it gets no CPU time for too long.
     """
 
     def __init__(
@@ -162,14 +162,14 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def set_parent_death_signal() -> None:
-    """On Linux the kernel kills this process when the broker ends."""
+    """Make the kernel kill this process when the broker ends (Linux only)."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def has_input(descriptor: int, seconds: float) -> bool:
-    """Whether input or its end is available. poll() supports descriptors above 1,023, select() does not."""
+    """Return whether input or its end is available. poll() supports descriptors above 1,023, select() does not."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

@@ -77,7 +77,7 @@ class FilteredBatch:
 
 
 class RecordFilter:
-    """Keeps the newest record of each key, if the custom policies keep it too."""
+    """Keeps the newest record of each key, if the custom policies also keep it."""
 
     def __init__(self, key_map: OffsetMap | None, latest_offset: int, policy: Policy | None) -> None:
         self._key_map = key_map  # None without compaction by key
@@ -146,7 +146,7 @@ def add_keys(data: bytes, count: i64, base_offset: i64, first_offset: i64, key_m
 
 
 def shift_timestamps(data: bytes, count: i64, shift: int) -> bytearray:
-    """The same records for a batch with a base timestamp that is smaller by `shift`."""
+    """Return the same records for a batch with a base timestamp that is smaller by `shift`."""
     cursor = RecordCursor(data)
     out = bytearray()
     index: i64 = 0

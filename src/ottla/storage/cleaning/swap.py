@@ -2,7 +2,7 @@
 
 The order is Kafka's, with syncs where Kafka relies on the file system. A crash at any point leaves a directory that
 opens in the old or the new state (partition_dir.py); Kafka opens it in the same way:
-1. prepare(): `.cleaned` becomes `.swap`, the log file last. From here on the new segment counts.
+1. prepare(): `.cleaned` becomes `.swap`, the log file last. From here on the new segment is valid.
 2. sync(): in any thread; the names are durable.
 3. complete(): the old files become `.deleted`, and the `.swap` files get their final names as second names.
 4. sync() again.
@@ -36,7 +36,7 @@ class SegmentSwap:
         self._group = group
 
     def is_possible(self) -> bool:
-        """Whether the segments are still those that the cleaner has read."""
+        """Return whether the segments are still those that the cleaner has read."""
         log = self._log
         if log.offline_reason is not None or log.directory != self._directory or log.active in self._old:
             return False
@@ -46,7 +46,7 @@ class SegmentSwap:
         return log.segments[place : place + len(self._old)] == self._old
 
     def prepare(self) -> None:
-        """After an OSError the log is unchanged; call cancel()."""
+        """Rename the new files to `.swap`. After an OSError the log is unchanged; call cancel()."""
         path = self._path(files.LOG_SUFFIX) + files.CLEANED_SUFFIX
         size = os.stat(path).st_size
         if size != self._group.size:
@@ -60,7 +60,7 @@ class SegmentSwap:
         files.sync_path(self._directory)
 
     def complete(self, now_ms: int) -> None:
-        """An error takes the log out of service: opening it again completes the replacement."""
+        """Complete the replacement. An error takes the log offline; opening it again completes the replacement."""
         log = self._log
         try:
             for segment in self._old:
@@ -77,7 +77,7 @@ class SegmentSwap:
         log.replace_segments(self._old, segment, now_ms)
 
     def remove_swap_names(self) -> None:
-        """Files that remain after an error are removed by the next start."""
+        """Remove the `.swap` names. After an error the next start removes them."""
         with contextlib.suppress(OSError):
             for suffix in SUFFIXES:
                 files.remove_if_exists(self._path(suffix) + files.SWAP_SUFFIX)
@@ -99,7 +99,7 @@ class SegmentSwap:
 
 
 def swap_blocking(swap: SegmentSwap, now_ms: int) -> bool:
-    """All steps, where blocking is allowed; false if the log has changed in the meantime."""
+    """Run all steps, where blocking is allowed; false if the log has changed in the meantime."""
     if not swap.is_possible():
         swap.cancel()
         return False

@@ -21,7 +21,7 @@ SUFFIXES: Final = (
 
 
 class CleanedSegmentWriter:
-    """Call begin(), append() for each batch, then finish(), after which everything is synced."""
+    """Writer of one segment: call begin(), append() for each batch, then finish(), which syncs everything."""
 
     def __init__(self, directory: str, base_offset: int, pace: Callable[[int], None]) -> None:
         self._directory = directory
@@ -104,7 +104,7 @@ class CleanedSegmentWriter:
 
 
 def remove_cleaned(directory: str) -> None:
-    """Delete files of an earlier or cancelled cleaning: Kafka would take such a file for part of a later swap."""
+    """Delete files of an earlier or cancelled cleaning: Kafka would mistake such a file for a part of a later swap."""
     for name in os.listdir(directory):
         if name.endswith(files.CLEANED_SUFFIX):
             files.remove_if_exists(f"{directory}/{name}")

@@ -37,7 +37,7 @@ SECURE_ROOTS: Final = (
 
 
 def rights_of(path: str, *, is_secure: bool) -> list[ACL]:
-    """The ACL of the node at a path below the chroot."""
+    """Return the ACL of the node at a path below the chroot."""
     if not is_secure or path == OPEN_PATH:
         return list(OPEN_ACL_UNSAFE)
     return [*CREATOR_ALL_ACL, *(() if path.startswith(SENSITIVE_ROOTS) else READ_ACL_UNSAFE)]

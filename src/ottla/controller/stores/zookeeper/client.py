@@ -5,7 +5,7 @@ Rules:
    call_soon_threadsafe, in order; none of our other code runs on that thread.
 2. The loop only adds requests to kazoo's queue. kazoo writes a byte to a small pipe for each of them, and a full pipe
    would block the loop, so the store never has more than IN_FLIGHT_MAX requests in flight.
-3. An unresponsive server of an ensemble takes only a share of the session time-out, not all of it.
+3. An unresponsive server of an ensemble takes only a share of the session timeout, not all of it.
 4. TLS and SASL are implemented here (security/zookeeper.py): kazoo does not verify host names, and its SASL library has
    predictable random numbers. No request is sent before the login: kazoo's queue waits for it.
 """
@@ -122,7 +122,7 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return connection if context is None else _secure(context, connection, kwargs["hostname"])
 
     def select(self, readable: list[Any], writable: list[Any], broken: list[Any], timeout: float | None = None) -> Any:
-        """Data that OpenSSL has already decrypted are not reported by select()."""
+        """Return the ready sockets. select() does not report data that OpenSSL has already decrypted."""
         waiting = [each for each in readable if hasattr(each, "pending") and each.pending()]
         found = super().select(readable, writable, broken, 0 if waiting else timeout)
         return ([each for each in readable if each in found[0] or each in waiting], *found[1:])
@@ -141,11 +141,11 @@ def _secure(context: ssl.SSLContext, connection: socket.socket, host: str) -> ss
 
 
 class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
-    """A connection of kazoo with the negotiated time-out and the reason of a failure."""
+    """A connection of kazoo with the negotiated timeout and the reason of a failure."""
 
     negotiated_timeout_ms = 0
     problem = ""
-    is_refused = False  # ZooKeeper has refused the login; a retry would fail, too
+    is_refused = False  # ZooKeeper has rejected the login; a retry would also fail
 
     def __init__(self, client: KazooClient, security: ZooKeeperClientSecurity) -> None:
         # Options of kazoo's own login, which is replaced; None disables the login.
@@ -172,7 +172,7 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
             raise
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
-        """On kazoo's thread, before the first request."""
+        """Log in on kazoo's thread, before the first request."""
         assert self._security.make_login is not None
         exchange = self._security.make_login(host)
         try:
@@ -190,7 +190,7 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
 
     def _expand_client_hosts(self) -> Any:
         unknown = f"the host name is not known: {', '.join(sorted({host for host, _ in self.client.hosts}))}"
-        self.problem = self.problem or unknown  # a lookup can take longer than the time-out
+        self.problem = self.problem or unknown  # a lookup can take longer than the timeout
         found = super()._expand_client_hosts()
         if not found:
             self.problem = unknown

@@ -2,9 +2,9 @@
 
 Rules:
 1. Nothing blocks the event loop: requests are added to kazoo's queue, responses arrive as futures (client.py).
-2. Every request ends: without a response for a session time-out it raises StoreAwayError.
-3. Small reads keep the session alive. Each answered read proves that the session was alive when it was sent, so a
-   controller knows that no other one was elected.
+2. Every request ends: without a response for a session timeout it raises StoreAwayError.
+3. Small reads keep the session alive. Each read with a response proves that the session was alive when it was sent, so
+   a controller knows that no other one was elected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 HEARTBEATS_PER_SESSION: Final = 6
 CLOSE_SECONDS_MAX: Final = 2.0
 PAUSE_SECONDS: Final = 0.01
-# A failed login is no information about the session: requests wait until a login succeeds.
+# A failed login does not end the session: requests wait until a login succeeds.
 AWAY: Final = (
     AuthFailedError,
     ConnectionLoss,
@@ -95,7 +95,7 @@ class ZooKeeperSession:
         self._client: KazooClient | None = None
         self._connection: ObservedConnection | None = None
         self._heartbeat: asyncio.Task[None] | None = None
-        self._refused = asyncio.Event()  # ZooKeeper refuses the login
+        self._refused = asyncio.Event()  # ZooKeeper rejects the login
         self._is_due = asyncio.Event()  # the next heartbeat is due now
         self._is_closing = False
 
@@ -134,7 +134,7 @@ class ZooKeeperSession:
         self._heartbeat = tasks.spawn_restarting(self._keep_session, "the ZooKeeper session")
 
     async def _get_in(self) -> None:
-        """Returns when a request was answered; raises StoreUnusableError if ZooKeeper refuses the login."""
+        """Wait for the first response. Raises StoreUnusableError if ZooKeeper rejects the login."""
         contact = tasks.spawn_awaited(self._make_contact(), "the first request to ZooKeeper")
         refusal = tasks.spawn_awaited(self._refused.wait(), "a refusal of ZooKeeper")
         try:
@@ -160,7 +160,7 @@ class ZooKeeperSession:
         client.start_async()
 
     async def close(self) -> None:
-        """End the session, so that ephemeral nodes are deleted at once and not after the session time-out."""
+        """End the session, so that ephemeral nodes are deleted at once and not after the session timeout."""
         self._is_closing = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -174,7 +174,7 @@ class ZooKeeperSession:
         try:
             await asyncio.wait_for(ended.wait(), CLOSE_SECONDS_MAX)
         except TimeoutError:
-            logger.warning("ZooKeeper does not respond: the session ends after its time-out")
+            logger.warning("ZooKeeper does not respond: the session ends after its timeout")
 
     def _on_state(self, client: KazooClient, kazoo_state: str, identity: Identity | None) -> None:
         if self._is_closing or client is not self._client:
@@ -213,7 +213,7 @@ class ZooKeeperSession:
         away_ms = self.clock.monotonic_ms() - self._lost_ms if self._lost_ms is not None else 0
         self._lost_ms = None
         logger.info(
-            "connected to ZooKeeper (%s), session 0x%x%s, time-out %d ms%s",
+            "connected to ZooKeeper (%s), session 0x%x%s, timeout %d ms%s",
             self.address,
             session_id,
             " (new)" if is_new else "",
@@ -268,11 +268,11 @@ class ZooKeeperSession:
         return result
 
     async def repeat_heartbeat(self) -> None:
-        """Repeat a heartbeat until it is answered, which sets the last contact."""
+        """Repeat a heartbeat until it gets a response, which sets the last contact."""
         await self.repeat(Exists("/", None))
 
     async def repeat(self, request: Any) -> Any:
-        """Send an idempotent request again until it is answered or the session time-out has passed."""
+        """Repeat an idempotent request until it gets a response or the session timeout has passed."""
         deadline_ms = self.clock.monotonic_ms() + self.timeout_ms
         while True:
             try:

@@ -83,7 +83,7 @@ class ZooKeeperStore:
         makes_chroot: bool = True,
         security: ZooKeeperClientSecurity | None = None,
     ) -> None:
-        """Raises StoreUnusableError if the login or TLS settings of the environment cannot be used."""
+        """Prepare the store. Raises StoreUnusableError for invalid login or TLS settings of the environment."""
         self._makes_chroot = makes_chroot
         self.address = parse_connect(connect)
         self._clock = clock or SystemClock()
@@ -136,7 +136,7 @@ class ZooKeeperStore:
             raise StoreUnusableError(str(error)) from error
 
     async def close(self) -> None:
-        """End the session, so that ephemeral nodes are deleted at once and not after the session time-out."""
+        """End the session, so that ephemeral nodes are deleted at once and not after the session timeout."""
         await self._session.close()
 
     # ---- reading
@@ -146,7 +146,7 @@ class ZooKeeperStore:
         return found.node if isinstance(found, Found) else None
 
     async def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
-        """The existing nodes of these paths, with few requests."""
+        """Return the existing nodes of these paths, with few requests."""
         return {path: found.node for path, found in (await self._find(paths)).items()}
 
     async def children(self, path: str) -> list[str]:
@@ -154,7 +154,7 @@ class ZooKeeperStore:
         return self._visible(path, names) if isinstance(names, list) else []
 
     async def subtree(self, path: str) -> dict[str, Node]:
-        """Level by level, each with many concurrent reads; the result is not an atomic snapshot."""
+        """Return the node and everything below it, read level by level; the result is not an atomic snapshot."""
         nodes: dict[str, Node] = {}
         level = [path]
         while level:
@@ -215,7 +215,7 @@ class ZooKeeperStore:
                 return outcomes
 
     def _send_transaction(self, operations: Sequence[StoreOperation], session_id: int) -> LoopResult:
-        """Only in the session of the caller: ephemeral nodes of another session would be unexpected."""
+        """Send only in the session of the caller: ephemeral nodes of another session would be unexpected."""
         if self.session_id != session_id:
             raise StoreAwayError("the ZooKeeper session ended before a change was sent; it did not happen")
         transaction = self._session.client.transaction()
@@ -240,7 +240,9 @@ class ZooKeeperStore:
         return result
 
     def _outcomes(self, operations: Sequence[StoreOperation], results: Sequence[Any]) -> list[Outcome]:
-        """Raises the error of the failed operation; the others have the errors "rolled back" and "not tried"."""
+        """Return the outcomes, or raise the error of the failed operation; the others are "rolled back" and "not
+        tried".
+        """
         for operation, result in zip(operations, results, strict=True):
             if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
                 raise refusal(operation, result)
@@ -258,9 +260,9 @@ class ZooKeeperStore:
     async def _look_again(
         self, operations: Sequence[StoreOperation], last_id: int, session_id: int
     ) -> list[Outcome] | None:
-        """The outcome of a transaction whose response was lost; None if it did not happen or is unknown."""
+        """Return the outcome of a transaction whose response was lost; None if it did not happen or is unknown."""
         logger.info("the response to a change of %d nodes was lost; reading the nodes again", len(operations))
-        await self._session.repeat(Sync(self.address.chroot or "/"))  # this server may be behind the previous one
+        await self._session.repeat(Sync(self.address.chroot or "/"))  # this server may lag behind the previous one
         paths = touched_paths(operations)
         for parent in sequential_parents(operations):
             paths += [f"{parent.rstrip('/')}/{name}" for name in await self.children(parent)]

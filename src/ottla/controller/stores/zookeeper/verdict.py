@@ -2,8 +2,8 @@
 
 In ZooKeeper all writes of a transaction have the same zxid, as creation or modification id of their nodes. The
 transaction happened if every node has the written contents with the same zxid, and that is newer than all zxids seen
-before. Otherwise it is sent again, and the expected versions decide. A wrong "no" leads only to a refusal, after which
-the writer reads the nodes; after a wrong "yes" two writers would both assume success.
+before. Otherwise it is sent again, and the expected versions decide. A wrong "no" leads only to a rejection, after
+which the writer reads the nodes; after a wrong "yes" two writers would both assume success.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ottla.controller.stores.store import (
 )
 from ottla.controller.stores.zookeeper.client import Found
 
-NO_PROOF = 0  # consistent with the transaction, but no proof
+NO_PROOF = 0  # consistent with the transaction, but not a proof
 NOT_DONE = -1
 
 
 def judge(
     operations: Sequence[StoreOperation], found: Mapping[str, Found], last_id: int, session_id: int
 ) -> list[Outcome] | None:
-    """The outcomes if the transaction happened; None if it did not or if that is unknown.
+    """Return the outcomes if the transaction happened; None if it did not or if that is unknown.
 
     `found` has every existing node of `touched_paths`, and the siblings of sequential ones.
     """
@@ -51,17 +51,17 @@ def judge(
 
 
 def touched_paths(operations: Sequence[StoreOperation]) -> list[str]:
-    """The nodes to read, except those of sequential creations."""
+    """Return the nodes to read, except those of sequential creations."""
     return [each.path for each in operations if not isinstance(each, CheckNode) and not _is_sequential(each)]
 
 
 def sequential_parents(operations: Sequence[StoreOperation]) -> list[str]:
-    """The parents of sequential nodes."""
+    """Return the parents of sequential nodes."""
     return sorted({parent_and_name(each.path)[0] for each in operations if _is_sequential(each)})
 
 
 def _look(operation: StoreOperation, found: Mapping[str, Found], last_id: int, session_id: int) -> tuple[Outcome, int]:
-    """The outcome if the operation happened, and the zxid of its transaction, NO_PROOF, or NOT_DONE."""
+    """Return the outcome if the operation happened, and the zxid of its transaction, NO_PROOF, or NOT_DONE."""
     match operation:
         case CreateNode():
             path = _created_path(operation, found, last_id)
@@ -77,7 +77,9 @@ def _look(operation: StoreOperation, found: Mapping[str, Found], last_id: int, s
 
 
 def _look_at_set(operation: SetNode, found: Found | None, last_id: int) -> tuple[Outcome, int]:
-    """A write without an expected version is no proof, because others may have written the same; it can be repeated."""
+    """Judge a write. Without an expected version it proves nothing, because others may have written the same; it can be
+    repeated.
+    """
     if found is None:
         return Outcome(operation.path, operation.expected_version), NOT_DONE
     outcome = Outcome(operation.path, found.node.version)
@@ -111,5 +113,5 @@ def _is_sequential(operation: StoreOperation) -> bool:
 
 
 def _are_deletions(operations: Sequence[StoreOperation]) -> bool:
-    """Whether there are only deletions; it does not matter which client has deleted the nodes."""
+    """Return whether there are only deletions; it does not matter which client has deleted the nodes."""
     return all(isinstance(each, DeleteNode | CheckNode) for each in operations)

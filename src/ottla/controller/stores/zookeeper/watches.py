@@ -59,7 +59,10 @@ class Watches:
     def add(
         self, path: str, is_of_children: bool, callback: WatchCallback, *, is_connected: bool
     ) -> Callable[[], None]:
-        """Set at once if connected: a read after this call includes all changes that the watch does not report."""
+        """Add a watch, which is set at once if connected:
+
+        a read after this call includes all changes before the watch.
+        """
         watch = Watch(path, is_of_children, callback)
         self._watches[watch] = None
         if is_connected:
@@ -73,7 +76,7 @@ class Watches:
         return end_watch
 
     def arm_all(self) -> None:
-        """After a new connection: set all watches and call all owners. There may be thousands of them."""
+        """Set all watches and call all owners after a new connection. There may be thousands of them."""
         self._to_arm = deque(self._watches)
         self._arm_some()
 
