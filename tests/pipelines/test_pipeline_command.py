@@ -92,10 +92,10 @@ class Shell:
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Iterator[Shell]:
+def shell(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Shell:
     made = Shell(tmp_path_factory.mktemp("command"), bootstrap)
     made.produce(0, 100)
-    yield made
+    return made
 
 
 @pytest.fixture(autouse=True)
