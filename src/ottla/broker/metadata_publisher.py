@@ -22,7 +22,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.broker.log_manager.checkpoints import MetadataTransactionRecorder
 from ottla.controller import tree
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
@@ -63,7 +63,7 @@ class BrokerMetadataPublisher:
     """After startup, the only component that opens and closes partitions."""
 
     def __init__(
-        self, node_id: int, replicas: ReplicaSet, live: DynamicConfig, clock: Clock, workers: Executor
+        self, node_id: int, replicas: ReplicaSet, live: DynamicBrokerConfig, clock: Clock, workers: Executor
     ) -> None:
         self._node_id = node_id
         self._replicas = replicas

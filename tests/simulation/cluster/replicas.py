@@ -17,7 +17,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
-from ottla.replication.follower_state import FetchPosition
+from ottla.replication.follower_rules import FetchPosition
 from ottla.replication.leader_state import AlterPartitionProposal, PartitionState
 from ottla.replication.partition import Partition
 

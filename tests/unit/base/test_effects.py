@@ -35,7 +35,7 @@ UPKEEP = "unit/controller/test_leader_rebalance.py"
 TICKETS = "conformance/test_kerberos_tickets.py"
 PEERS = "unit/broker/test_peers.py"
 LOGINS = "unit/broker/test_server_authenticator.py"
-STORED = "unit/broker/test_dynamic_config.py"
+STORED = "unit/broker/test_dynamic_broker_config.py"
 ENCODER = f"{STORED}::test_the_encoder_settings_are_used"
 OAUTH = "unit/security/test_oauth.py"
 OAUTH_SETTINGS = f"{OAUTH}::test_the_settings_arrive"
@@ -176,7 +176,7 @@ BROKER_KEYS = {
     "node.id": f"{EFFECTS}::test_clients_get_the_address_of_their_listener",
     "num.io.threads": "unit/broker/test_offload.py::test_concurrent_work_never_exceeds_the_thread_limit",
     "num.partitions": "conformance/test_limits.py::test_created_by_use_with_the_brokers_number_of_partitions",
-    "num.recovery.threads.per.data.dir": "unit/broker/test_log_loader.py::test_each_directory_has_its_own_threads",
+    "num.recovery.threads.per.data.dir": "unit/broker/test_log_dir_loader.py::test_each_directory_has_its_own_threads",
     "num.replica.alter.log.dirs.threads": "faults/test_moving_logs.py",
     "num.replica.fetchers": f"{FETCHERS}::test_each_leader_has_the_configured_number_of_fetchers",
     "offset.metadata.max.bytes": GROUPS,

@@ -11,7 +11,7 @@ from tests.unit.broker.nodes import node
 from ottla.base.security import Operation, ResourceType
 from ottla.base.topic_keys import validate_topic_overrides
 from ottla.broker.cluster.controller_requests import ControllerRequests
-from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.encoded_topics_cache import EncodedTopicsCache
 from ottla.broker.security.server_authenticator import ServerAuthenticator
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
@@ -39,7 +39,7 @@ class Broker:
             lambda configs: validate_topic_overrides(self.settings, configs),
             images=me.images,
         )
-        self.metadata_cache = MetadataCache()
+        self.encoded_topics_cache = EncodedTopicsCache()
         self.served_apis = [(3, 0, 13), (18, 0, 4)]
         self.authorizer: object | None = None
         self.audit = None

@@ -19,7 +19,7 @@ from tests.unit.broker.handler_stand import LISTENERS
 from tests.virtual_time import LoopClock, VirtualLoop
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.handlers import api_versions
 from ottla.broker.log_manager.flusher import Flusher
@@ -165,7 +165,7 @@ class WholeBroker:
         texts["auto.create.topics.enable"] = "false"
         small = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
         self.settings = BrokerSettings({**texts, **small, **(more or {})})
-        clock, images, live = LoopClock(), MetadataCache(), DynamicConfig(self.settings)
+        clock, images, live = LoopClock(), MetadataCache(), DynamicBrokerConfig(self.settings)
         self._workers = Workers(2)
         self._log_dirs = LogDirs.open([str(directory)], node_id=1, clock=clock, producer_id_expiration_ms=86_400_000)
         flusher = Flusher(self._workers, self._log_dirs.sync_times)

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.replication.stand import TOPIC_ID
 
 from ottla.base.errors import Error, KafkaError
-from ottla.replication.follower_state import NO_EPOCH, NO_OFFSET, follower_high_watermark, truncation_offset
+from ottla.replication.follower_rules import NO_EPOCH, NO_OFFSET, follower_high_watermark, truncation_offset
 from ottla.replication.leader_state import (
     REJECTED_PAUSE_MS,
     AlterPartitionProposal,

@@ -32,7 +32,7 @@ from ottla.protocol.messages.fetch import (
     ReplicaState,
 )
 from ottla.quotas.quota_meters import Windows
-from ottla.replication.follower_state import FetchPosition
+from ottla.replication.follower_rules import FetchPosition
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 from ottla.replication.waiting_requests import WaitingProduce

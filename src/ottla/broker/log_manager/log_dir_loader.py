@@ -1,5 +1,5 @@
-"""Opening of existing logs at startup, with recovery after a crash (Kafka's LogLoader), and rebuilds of damaged
-indexes.
+"""Opening of existing logs at startup, with recovery after a crash, and rebuilds of damaged indexes. How one log is
+opened: storage/log_loader.py.
 
 Cleanly closed logs are opened without reading them, before the first client is served. After a crash each log is
 recovered in a worker thread; a partition is served as soon as its own recovery is done.
@@ -66,7 +66,7 @@ class UncleanLog:
         return f"<UncleanLog {self.copies[0].partition}, {self.unread_bytes} bytes to read>"
 
 
-class LogLoader:
+class LogDirLoader:
     """Opens the logs in the log directories and adds them to the replicas."""
 
     def __init__(
