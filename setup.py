@@ -67,7 +67,7 @@ COMPILED = [
     "src/ottla/network/tls_transport.py",
     "src/ottla/network/transport.py",
     "src/ottla/quotas/meter.py",
-    "src/ottla/quotas/quota_meters.py",
+    "src/ottla/quotas/meter_registry.py",
     "src/ottla/replication/follower_rules.py",
     "src/ottla/replication/leader_state.py",
     "src/ottla/replication/partition.py",

@@ -32,8 +32,8 @@ from ottla.broker.handlers.metadata import TOPICS_PER_SLICE
 from ottla.broker.offload import chunks
 from ottla.controller.cluster.deltas import Place
 from ottla.controller.decisions.decision import Decision, partition_operations
+from ottla.controller.decisions.elect_leaders import ElectionType, decide_elections
 from ottla.controller.decisions.isr_changes import ANY_BROKER_EPOCH, IsrChange
-from ottla.controller.decisions.preferred_election import ElectionType, decide_elections
 from ottla.controller.decisions.topic_changes import NewPartitions, NewTopic
 from ottla.controller.image import MetadataImage
 from ottla.protocol.codec import decode_response

@@ -336,7 +336,7 @@ class BrokerMetadataPublisher:
     def _apply_role(self, replica: Partition, each: HostedPartition) -> None:
         replica.log.settings = each.settings
         try:
-            replica.apply_state(role_of(each.state), self._clock.monotonic_ms())
+            replica.apply_state(partition_state_of(each.state), self._clock.monotonic_ms())
         except Exception:
             logger.exception("cannot apply the role of partition %s, retrying", each.name)
             self._retry_later(each.name.topic)
@@ -355,8 +355,8 @@ def run_all(jobs: Iterable[LogCreation | PendingDirDelete]) -> None:
         job.run()
 
 
-def role_of(state: PartitionImage) -> PartitionState:
-    """Return the role of a partition's replicas, from the image."""
+def partition_state_of(state: PartitionImage) -> PartitionState:
+    """Return the state of a partition for its replica here, from the image."""
     return PartitionState(
         leader=state.leader,
         leader_epoch=state.leader_epoch,

@@ -32,7 +32,7 @@ from ottla.controller.quota_nodes import quota_entity
 from ottla.network.connection import ClientInfo, Connection
 from ottla.quotas.connection_rate import ConnectionRates
 from ottla.quotas.entities import PRODUCER_BYTES, PRODUCER_MESSAGES, of_user
-from ottla.quotas.quota_meters import TOPIC, ClientQuotaMeters, QuotaMeter, QuotaMeterRegistry, Windows, of_broker
+from ottla.quotas.meter_registry import TOPIC, ClientQuotaMeters, QuotaMeter, QuotaMeterRegistry, Windows, of_broker
 from ottla.quotas.request_time import RequestTimeCharge
 from ottla.quotas.rules import Rule, Rules
 from ottla.replication.partition import Partition

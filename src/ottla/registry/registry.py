@@ -20,10 +20,10 @@ from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 from ottla.base.tasks import spawn_awaited
 from ottla.client.errors import ClientError
 from ottla.registry import errors
+from ottla.registry.election_protocol import GROUP, Leadership, SingleNode
 from ottla.registry.formats import InvalidSchemaError, ParsedSchema
 from ottla.registry.formats.compatibility import check
 from ottla.registry.kafka_store import FencedError, KafkaStore, TooLargeError, UnknownOutcomeError
-from ottla.registry.leadership import GROUP, Leadership, SingleNode
 from ottla.registry.schema_cache import Descriptors, SchemaParser
 from ottla.registry.subjects import decisions
 from ottla.registry.subjects.decisions import CheckedState, Decision, checked_state

@@ -161,7 +161,7 @@ class Partition:
             # Its first followers. The records of this epoch so far had a single replica, so all of them are committed.
             self._make_leader(role, self.log.end_offset, now_ms)
             return
-        leading.update_state(role, now_ms)
+        leading.update_partition_state(role, now_ms)
         self._on_isr_changed(leading)
 
     @property

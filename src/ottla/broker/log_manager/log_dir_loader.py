@@ -22,7 +22,7 @@ from functools import partial
 from ottla.base import tasks
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
-from ottla.broker.metadata_publisher import BrokerMetadataPublisher, role_of
+from ottla.broker.metadata_publisher import BrokerMetadataPublisher, partition_state_of
 from ottla.broker.node import Node
 from ottla.broker.offload import in_slices
 from ottla.controller import tree
@@ -301,7 +301,7 @@ class LogDirLoader:
             if doomed is not None:
                 run_dir_delete(doomed)
             return
-        partition.apply_state(role_of(state), self._node.clock.monotonic_ms())
+        partition.apply_state(partition_state_of(state), self._node.clock.monotonic_ms())
         self._on_recovered(found.partition)
 
     def _rename_stray(self, found: UnopenedLog, why: str) -> None:

@@ -19,7 +19,7 @@ from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.broker.log_manager.checkpoints import CheckpointWriter
 from ottla.broker.log_manager.flusher import Flusher
 from ottla.broker.offload import run_in_worker
-from ottla.quotas.quota_meters import Windows
+from ottla.quotas.meter_registry import Windows
 from ottla.quotas.replication_rate import ReplicationQuotaRate
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet

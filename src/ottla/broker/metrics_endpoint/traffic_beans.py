@@ -34,7 +34,7 @@ from ottla.network.close_reason import CloseReason
 from ottla.network.listener import SocketServer
 from ottla.quotas.entities import CONSUMER_BYTES, MUTATIONS, PRODUCER_BYTES, REQUEST_SHARE
 from ottla.quotas.meter import UNBOUNDED, TokenBucket
-from ottla.quotas.quota_meters import QuotaMeter
+from ottla.quotas.meter_registry import QuotaMeter
 from ottla.replication.replica_set import ReplicaSet
 
 SERVER: Final = "kafka.server"

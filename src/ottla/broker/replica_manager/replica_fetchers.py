@@ -31,7 +31,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from ottla.quotas.quota_meters import Windows
+from ottla.quotas.meter_registry import Windows
 from ottla.replication.follower_rules import FetchPosition
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
