@@ -45,7 +45,7 @@ COMPILED = [
     "src/ottla/storage/cleaning/records.py",
     "src/ottla/storage/descriptors.py",
     "src/ottla/storage/index.py",
-    "src/ottla/storage/cleaning/key_map.py",
+    "src/ottla/storage/cleaning/offset_map.py",
     "src/ottla/storage/log.py",
     "src/ottla/storage/log_validator.py",
     "src/ottla/storage/log_loader.py",

@@ -82,9 +82,9 @@ from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.controller.stores.store import MetadataStore, StoreError
 from ottla.metrics.counters import BrokerCounters
-from ottla.network.listener import Acceptor, SocketServer
 from ottla.network.poller import Poller
 from ottla.network.receiver_thread import ReceiverThread
+from ottla.network.socket_server import Acceptor, SocketServer
 from ottla.network.tls_handshake import OutgoingTls, TlsHandshakes
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.errors import LogDirError

@@ -16,7 +16,7 @@ from ottla.broker.security.server_authenticator import ServerAuthenticator
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
-from ottla.network.connection import ClientInfo
+from ottla.network.connection import ConnectedClient
 from ottla.protocol.codec import EncodedBody, decode_whole
 from ottla.protocol.messages.metadata import MetadataResponse
 
@@ -64,7 +64,7 @@ class Client:
         self.broker = broker
         self.listener_name = listener
         self.client_id = "tests"
-        self.client = ClientInfo("127.0.0.1", 1, listener)
+        self.client = ConnectedClient("127.0.0.1", 1, listener)
         self.api_version = 0
         self.is_forwarded = False
         self.denied = denied

@@ -28,9 +28,9 @@ from ottla.controller.image import BrokerImage, Endpoint, MetadataCache, Metadat
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.network.connection import Connection
-from ottla.network.listener import Acceptor, SocketServer
 from ottla.network.listener_limits import ConnectionLimits
 from ottla.network.poller import Poller
+from ottla.network.socket_server import Acceptor, SocketServer
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.headers import decode_request_header
 from ottla.replication.replica_set import ReplicaSet

@@ -33,7 +33,7 @@ from ottla.controller.image import MetadataCache, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.network.buffers import BufferPool
-from ottla.network.connection import ClientInfo, Connection
+from ottla.network.connection import ConnectedClient, Connection
 from ottla.network.poller import Poller
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_request_header
@@ -202,7 +202,7 @@ class WholeBroker:
 
     def connection(self, wire: Wire) -> Connection:
         loop = asyncio.get_running_loop()
-        facts = ClientInfo("127.0.0.1", 50_000, "PLAINTEXT")
+        facts = ConnectedClient("127.0.0.1", 50_000, "PLAINTEXT")
         rounds = Rounds()
         rounds.watched = Connection(
             wire, -1, rounds, loop, self._buffers, self.dispatcher, lambda _: None, facts, FRAME_BYTES_MAX
