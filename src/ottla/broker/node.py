@@ -1,6 +1,7 @@
 """Basic facts of one broker: id, clock, settings and metadata image.
 
-Components that need more (replicas, the controller, other brokers) get it by name. Compiled with mypyc where possible.
+Components that need more (replicas, the controller, other brokers) get it by name. The server that
+is made of them: main.py. Compiled with mypyc where possible.
 """
 
 from __future__ import annotations
