@@ -625,6 +625,11 @@ class Parser(SparkParser):
 
     # Tokens
 
+    def _advance(self, times: int = 1) -> None:
+        if self._index + times > len(self._tokens):
+            raise SqlError("ends too early", self._tokens[-1].start)
+        super()._advance(times)
+
     def _at(self, distance: int) -> Token:
         place = self._index + distance
         return self._tokens[place] if 0 <= place < len(self._tokens) else Token.var("")

@@ -130,8 +130,8 @@ def deep_recursion() -> Iterator[None]:
             yield
         except RecursionError:
             raise SqlError("is nested too deeply") from None
-        except SqlglotError as problem:
-            raise SqlError(f"cannot be read as SQL: {str(problem).splitlines()[0]}") from None
+        except (SqlglotError, IndexError, AttributeError, TypeError):  # sqlglot on hostile text
+            raise SqlError("cannot be read as SQL") from None
         finally:
             sys.setrecursionlimit(before)
 

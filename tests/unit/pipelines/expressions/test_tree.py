@@ -74,6 +74,8 @@ def test_text_for_spark(text: str, written: str) -> None:
         ("a IN (TABLE x)", "cannot be read at 'x'"),
         ("EXISTS (FROM x)", "uses FROM"),
         ("1e", "not a number"),
+        ("a::interval day to", "ends too early"),
+        ("a::interval", "ends too early"),
         ("x'1'' OR 1'", "cannot be read"),
         ("a.5", "cannot be read at '.5'"),
         ("CASE WHEN a THEN b", "ends too early"),
