@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
 from ottla.operations.schema_registry.client_config import RegistryAddress
+from ottla.pipelines.expressions.texts import needed_columns
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import Path, PipelineError, Problem
 from ottla.pipelines.running.sink_checks import conditions, named_columns
@@ -29,7 +30,6 @@ from ottla.pipelines.steps.parse import Parse, choose_reader
 from ottla.pipelines.steps.parsing.patterns import GrokError
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, read_schema
 from ottla.pipelines.steps.pattern import Pattern
-from ottla.pipelines.steps.sql_columns import needed_columns
 from ottla.pipelines.steps.stateful import Stateful
 from ottla.pipelines.steps.step import StepError
 from ottla.pipelines.steps.window import Window

@@ -13,13 +13,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
+from ottla.pipelines.expressions.texts import check_expression, column_of_sql
 from ottla.pipelines.model.row_order import ELEMENT_POSITION, RowOrder
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import quoted, shown
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, type_name
 from ottla.pipelines.steps.parsing.text_formats import parse_number
 from ottla.pipelines.steps.parsing.time_formats import to_time, within_supported_years
-from ottla.pipelines.steps.sql_safety import check_expression
 from ottla.pipelines.steps.step import StepError, StepKind
 
 FieldProblem = tuple[str, str, str]
@@ -45,7 +45,9 @@ class Select:
 
     def apply(self, frame: Frame) -> Frame:
         if isinstance(self.columns, Mapping):
-            return _without_lost_event_time(frame.select({name: F.expr(text) for name, text in self.columns.items()}))
+            return _without_lost_event_time(
+                frame.select({name: column_of_sql(text) for name, text in self.columns.items()})
+            )
         for path in self.columns:
             require_columns(frame, [path.split(".")[0]] if path not in frame.columns else [path])
         chosen = {name: column_of(frame, path) for name, path in _selected_columns(self.columns).items()}
@@ -146,7 +148,7 @@ class Derive:
 
     def apply(self, frame: Frame) -> Frame:
         for name, text in self.columns.items():
-            frame = frame.with_columns({name: F.expr(text)})
+            frame = frame.with_columns({name: column_of_sql(text)})
         return frame if frame.event_time not in self.columns else replace(frame, event_time=None)
 
     def row_order(self, before: RowOrder) -> RowOrder:

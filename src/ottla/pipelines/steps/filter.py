@@ -17,13 +17,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
+from ottla.pipelines.expressions.texts import check_condition, column_of_sql
 from ottla.pipelines.model.row_order import SOURCE_ORDER, RowOrder
 from ottla.pipelines.steps.classifier import Classifier, keep_class
 from ottla.pipelines.steps.columns import require_columns
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.patterns import check_pattern, to_re2
 from ottla.pipelines.steps.parsing.reader import arrow_function, first_true, quoted
-from ottla.pipelines.steps.sql_safety import check_condition
 from ottla.pipelines.steps.step import StepError, StepKind
 
 BUCKETS = 1_000_000
@@ -67,7 +67,7 @@ class Filter:
 
     def _conditions(self) -> Iterator[Column]:
         if self.where:
-            yield F.expr(self.where)
+            yield column_of_sql(self.where)
         for column, wanted in self.equals.items():
             yield F.col(quoted(column)).isin(list(wanted) if isinstance(wanted, list | tuple) else [wanted])
         for column, pattern in self.matches.items():
@@ -101,7 +101,7 @@ class Rule:
 
     def apply(self, frame: Frame) -> Frame:
         broken = [
-            (~F.coalesce(F.expr(text), F.lit(False)), F.lit(f"rule broken: {name}"))
+            (~F.coalesce(column_of_sql(text), F.lit(False)), F.lit(f"rule broken: {name}"))
             for name, text in self.rules.items()
         ]
         return frame.mark_dead(reduce(Column.__or__, [condition for condition, _ in broken]), first_true(broken))
