@@ -11,7 +11,8 @@ Rules:
    the marks in one observation and drops marked rows: one pass for any number of steps, and every row is accounted for.
 2. Settle before steps that merge rows or run user code.
 3. Frames are values: each method returns a new one.
-4. No expression may fail on data: a failed computation is null or a reason to die (`try_cast` and similar).
+4. No expression may fail on data: a failed computation is null or a reason to die (`try_cast` and similar, and
+   failing_values.py for SQL of the user).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from ottla.pipelines.model.row_order import ELEMENT_POSITION, TIME_MICROS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from ottla.pipelines.model.specs import OnError
 
 FATE = "_fate"
 REASON = "_reason"
@@ -50,6 +53,10 @@ class StepContext(Protocol):
     @property
     def registry(self) -> RegistryAddress | None:
         """The registry with the writers' schemas."""
+
+    @property
+    def on_error(self) -> OnError:
+        """For steps that do not choose."""
 
     @property
     def is_counting(self) -> bool:

@@ -1,0 +1,131 @@
+"""`on_error`: what becomes of a row with which an SQL expression fails.
+
+A row is dead for an expression exactly when Spark in ANSI mode raises an error for this expression on this row alone.
+`raises` finds that out inside the plan, for any expression: `try_add` of a date and a number evaluates both in
+Catalyst's TryEval, which gives null if one of them raises. docs/decisions/failing-values.md has the alternatives.
+
+    dead   the row dies, with the expression and its input as the reason (default)
+    null   the value of the expression is null
+    fail   the error ends the run
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
+
+from ottla.pipelines.model.specs import OnError
+from ottla.pipelines.steps.frame import SOURCE_RECORD, Frame
+from ottla.pipelines.steps.parsing.reader import first_true, quoted, shown
+from ottla.pipelines.steps.sql_safety import asks_the_time
+from ottla.pipelines.steps.step import StepError
+
+SOME_DATE = date(2000, 1, 1)
+HAS_FAILED = "_has_failed_"
+TEXT_MAX = 200  # characters of an expression in a reason
+INPUTS_MAX = 5  # columns in a reason
+WORD = re.compile(r"\w+")
+SHOWN_TYPES = (T.StringType, T.NumericType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """`text` is shown in reasons; `value` is Spark's expression if the text is none."""
+
+    text: str
+    value: Column | None = None
+
+    @property
+    def column(self) -> Column:
+        return F.expr(self.text) if self.value is None else self.value
+
+
+def raises(value: Column) -> Column:
+    """Whether evaluating this expression raises an error. It may not contain Python functions.
+
+    Each part prevents Spark from evaluating the expression outside TryEval, or not at all:
+    * `array` accepts every type, and the size of an array is not simplified; `value IS NULL` would be, for an
+      expression that is never null.
+    * The condition on the partition is always true, but Spark cannot know it. So it neither merges this projection
+      with others (the condition is not deterministic), nor moves a part that several expressions share in front of
+      them (a branch may not be evaluated).
+    """
+    tried = F.try_add(F.lit(SOME_DATE), F.size(F.array(value)))
+    return F.when(F.spark_partition_id() >= 0, tried.isNull()).otherwise(F.lit(False))
+
+
+def compute(frame: Frame, columns: Mapping[str, Expression], on_error: OnError | None) -> Frame:
+    """Add columns for living rows. An expression may not use an added column; see `independent`."""
+    handled = {name: handling(frame, each, on_error) for name, each in columns.items()}
+    guarded = [name for name, chosen in handled.items() if chosen != "fail"]
+    flags = {name: f"{HAS_FAILED}{number}" for number, name in enumerate(guarded)}
+    frame = _with_flags(frame, {flags[name]: columns[name] for name in guarded})
+    frame = _killed(frame, {flags[name]: columns[name] for name in guarded if handled[name] == "dead"})
+    frame = frame.with_columns(
+        {
+            name: F.when(~F.col(flags[name]), each.column) if handled[name] == "null" else each.column
+            for name, each in columns.items()
+        }
+    )
+    return frame if not flags else replace(frame, rows=frame.rows.drop(*flags.values()))
+
+
+def independent(columns: Mapping[str, Expression]) -> Iterator[dict[str, Expression]]:
+    """Groups of expressions that use no column of their own group, in order. In doubt a new group begins."""
+    group: dict[str, Expression] = {}
+    for name, each in columns.items():
+        if any(earlier.lower() in each.text.lower() for earlier in group):
+            yield group
+            group = {}
+        group[name] = each
+    if group:
+        yield group
+
+
+def handling(frame: Frame, expression: Expression, on_error: OnError | None) -> OnError:
+    """The step's choice, or the pipeline's. Raises StepError if a dead row could not be found a second time."""
+    chosen = on_error or frame.context.on_error
+    if chosen != "dead":
+        return chosen
+    if not {"_offset", SOURCE_RECORD} & set(frame.rows.columns):
+        cause = "rows behind a step that merges rows have no record of their own, which could become a dead letter"
+    elif expression.value is None and asks_the_time(expression.text):
+        cause = "an expression that asks for the time may fail with other rows when a batch is repeated"
+    else:
+        return "dead"
+    if on_error is None:
+        return "fail"
+    raise StepError(f"on_error: dead: {cause}", "write on_error: null, or on_error: fail", "on_error")
+
+
+def _with_flags(frame: Frame, expressions: Mapping[str, Expression]) -> Frame:
+    flags = {flag: F.coalesce(frame.if_alive(raises(each.column)), F.lit(False)) for flag, each in expressions.items()}
+    return replace(frame, rows=frame.rows.withColumns(flags)) if flags else frame
+
+
+def _killed(frame: Frame, expressions: Mapping[str, Expression]) -> Frame:
+    if not expressions:
+        return frame
+    reasons = [(F.col(flag), _reason(frame, each)) for flag, each in expressions.items()]
+    return frame.mark_dead(reduce(Column.__or__, [flag for flag, _ in reasons]), first_true(reasons))
+
+
+def _reason(frame: Frame, expression: Expression) -> Column:
+    """The expression, and the values of the columns whose names are in it."""
+    text = " ".join(expression.text.split())
+    told = F.lit(f"{text if len(text) <= TEXT_MAX else f'{text[:TEXT_MAX]}…'} fails")
+    words = {word.lower() for word in WORD.findall(expression.text)}
+    kinds = {each.name: each.dataType for each in frame.rows.schema.fields}
+    used = [name for name in frame.columns if name.lower() in words and isinstance(kinds[name], SHOWN_TYPES)]
+    inputs = [
+        F.concat(F.lit(f"{name} = "), F.coalesce(shown(F.col(quoted(name)).cast("string")), F.lit("null")))
+        for name in used[:INPUTS_MAX]
+    ]
+    return F.concat(told, F.lit(" with "), F.concat_ws(", ", *inputs)) if inputs else told
