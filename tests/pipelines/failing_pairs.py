@@ -11,9 +11,11 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 
+from ottla.pipelines.sinks.batch import run_plan
 from ottla.pipelines.steps.failing_values import raises
 
 if TYPE_CHECKING:
@@ -42,8 +44,8 @@ TEXTS = (
     "http://h/?a=%zz",
 )
 SCHEMA = (
-    "id int, n string, s string, i int, l bigint, d double, c decimal(10,2), y tinyint, o boolean, t timestamp, e date, "
-    "a array<string>, k array<int>, m map<string,string>, r struct<x:string,z:int>"
+    "id int, n string, s string, i int, l bigint, d double, c decimal(10,2), y tinyint, o boolean, "
+    "t timestamp, e date, a array<string>, k array<int>, m map<string,string>, r struct<x:string,z:int>"
 )
 DEPTH = 3
 KINDS = ("int", "bigint", "double", "string", "boolean", "date", "timestamp", "decimal")
@@ -327,7 +329,7 @@ def usable(spark: SparkSession, rows: DataFrame, seed: int, count: int) -> list[
             continue
         try:
             rows.select(F.expr(text))
-        except PySparkException:
+        except (PySparkException, Py4JJavaError):
             continue
         found[text] = None
     return list(found)
@@ -354,15 +356,15 @@ def _pass(rows: DataFrame, wanted: dict[str, list[int]]) -> bool:
         F.when(F.col("id").isin(own), F.expr(text)).alias(f"v{n}") for n, (text, own) in enumerate(wanted.items())
     ]
     try:
-        rows.select(*columns).collect()
-    except PySparkException:
+        run_plan(rows.select(*columns))
+    except (PySparkException, Py4JJavaError):
         return False
     return True
 
 
 def _fails_alone(spark: SparkSession, pair: Pair, literals: Sequence[tuple[str, ...]]) -> bool:
     try:
-        relation(spark, [literals[pair.record]]).select(F.expr(pair.expression)).collect()
-    except PySparkException:
+        run_plan(relation(spark, [literals[pair.record]]).select(F.expr(pair.expression)))
+    except (PySparkException, Py4JJavaError):
         return True
     return False

@@ -13,7 +13,7 @@ from tests.pipelines.commands import Command, command  # noqa: F401 (a fixture)
 from tests.pipelines.frames import fates, living, problems_of, records, table, through
 from tests.pipelines.running import produce, read_all
 
-from ottla.pipelines.steps.frame import Frame
+from ottla.pipelines.steps.frame import SOURCE_RECORD, Frame
 from ottla.pipelines.steps.step import StepError
 
 if TYPE_CHECKING:
@@ -154,18 +154,37 @@ def test_rows_without_a_record_of_their_own_end_the_run(spark: SparkSession) -> 
     frame = table(spark, [("abc",)], "n string")
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         living(through(frame, {"derive": {"v": "cast(n as int)"}}))
-    with pytest.raises(StepError, match=r"no record of their own.*on_error: null"):
+    with pytest.raises(StepError, match=r"no record that could become a dead letter.*on_error: null"):
         through(frame, {"derive": {"columns": {"v": "cast(n as int)"}, "on_error": "dead"}})
     assert living(through(frame, {"derive": {"columns": {"v": "cast(n as int)"}, "on_error": "null"}}))[0]["v"] is None
 
 
-def test_an_expression_that_asks_for_the_time_kills_nothing(spark: SparkSession) -> None:
+def test_an_expression_that_asks_for_the_time_ends_the_run_if_the_step_says_nothing(spark: SparkSession) -> None:
     frame = records(spark, ["x"])
     frame = frame.with_columns({"n": F.lit("1")})
     columns = {"v": "date_add(current_date(), cast(n as int))"}
     assert living(through(frame, {"derive": columns}))
-    with pytest.raises(StepError, match="asks for the time"):
-        through(frame, {"derive": {"columns": columns, "on_error": "dead"}})
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+        living(through(frame, {"derive": {"v": "date_add(current_date(), cast(topic as int))"}}))
+    chosen = through(frame, {"derive": {"columns": columns, "on_error": "dead"}})
+    assert SOURCE_RECORD in chosen.rows.columns  # the letter comes with the batch, in which the time is known
+
+
+def test_behind_deduplicate_letters_come_with_the_batch_if_the_step_says_so(command: Command) -> None:  # noqa: F811
+    topic = command.make_topic()
+    steps = "  - deduplicate: {by: [id], within: 1 hour}\n  - derive: {columns: {v: cast(n as int)}ON_ERROR}\n"
+    text = f'{FILE}{steps}to: {{topic: "{{name}}-out"}}\n'
+    produce(command.bootstrap, topic, [{"id": n, "n": "1"} for n in range(3)])
+    command.write(text.replace("ON_ERROR", ", on_error: dead"))
+    assert command.run().code == 0
+    produce(command.bootstrap, topic, [{"id": n, "n": "abc"} for n in range(5)])
+    done = command.run()
+    assert (done.code, done.steps["main derive"]["dead"]) == (0, 2), done
+    letters = read_all(command.bootstrap, f"{command.name}-dead-letters")
+    assert [letter.json["id"] for letter in letters] == [3, 4]  # 0 to 2 were known before
+    produce(command.bootstrap, topic, [{"id": 7, "n": "abc"}])
+    command.write(text.replace("ON_ERROR", ""))
+    assert "offset 8); change the expression" in command.refused()
 
 
 def test_how_on_error_is_written() -> None:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
 from ottla.pipelines.model.specs import OnError
-from ottla.pipelines.steps.frame import SOURCE_RECORD, Frame
+from ottla.pipelines.steps.frame import ALIVE, FATE, SOURCE_RECORD, Frame
 from ottla.pipelines.steps.parsing.reader import first_true, quoted, shown
 from ottla.pipelines.steps.sql_safety import asks_the_time
 from ottla.pipelines.steps.step import StepError
@@ -31,6 +31,7 @@ SOME_DATE = date(2000, 1, 1)
 HAS_FAILED = "_has_failed_"
 TEXT_MAX = 200  # characters of an expression in a reason
 INPUTS_MAX = 5  # columns in a reason
+REMEMBERING = ("deduplicate", "join")  # the result depends on other rows than those of the batch
 WORD = re.compile(r"\w+")
 SHOWN_TYPES = (T.StringType, T.NumericType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
@@ -64,16 +65,21 @@ def raises(value: Column) -> Column:
 def compute(frame: Frame, columns: Mapping[str, Expression], on_error: OnError | None) -> Frame:
     """Add columns for living rows. An expression may not use an added column; see `independent`."""
     handled = {name: handling(frame, each, on_error) for name, each in columns.items()}
+    if any(handled[name] == "dead" and _may_differ(frame, each) for name, each in columns.items()):
+        frame = frame.with_source_record()
     guarded = [name for name, chosen in handled.items() if chosen != "fail"]
     flags = {name: f"{HAS_FAILED}{number}" for number, name in enumerate(guarded)}
     frame = _with_flags(frame, {flags[name]: columns[name] for name in guarded})
-    frame = _killed(frame, {flags[name]: columns[name] for name in guarded if handled[name] == "dead"})
-    frame = frame.with_columns(
-        {
-            name: F.when(~F.col(flags[name]), each.column) if handled[name] == "null" else each.column
-            for name, each in columns.items()
-        }
-    )
+    values = {
+        name: F.when(~F.col(flags[name]), each.column) if handled[name] == "null" else each.column
+        for name, each in columns.items()
+    }
+    reasons = [(F.col(flags[name]), _reason(frame, columns[name])) for name in guarded if handled[name] == "dead"]
+    if reasons:
+        is_dead = reduce(Column.__or__, [flag for flag, _ in reasons])
+        frame = frame.mark_dead(is_dead, first_true(reasons), values)
+    else:
+        frame = frame.with_columns(values)
     return frame if not flags else replace(frame, rows=frame.rows.drop(*flags.values()))
 
 
@@ -90,31 +96,29 @@ def independent(columns: Mapping[str, Expression]) -> Iterator[dict[str, Express
 
 
 def handling(frame: Frame, expression: Expression, on_error: OnError | None) -> OnError:
-    """The step's choice, or the pipeline's. Raises StepError if a dead row could not be found a second time."""
+    """The step's choice, or the pipeline's where a dead row becomes a letter at no cost. Raises StepError."""
     chosen = on_error or frame.context.on_error
     if chosen != "dead":
         return chosen
-    if not {"_offset", SOURCE_RECORD} & set(frame.rows.columns):
-        cause = "rows behind a step that merges rows have no record of their own, which could become a dead letter"
-    elif expression.value is None and asks_the_time(expression.text):
-        cause = "an expression that asks for the time may fail with other rows when a batch is repeated"
-    else:
-        return "dead"
-    if on_error is None:
-        return "fail"
-    raise StepError(f"on_error: dead: {cause}", "write on_error: null, or on_error: fail", "on_error")
+    if not (frame.has_origin and {"_offset", SOURCE_RECORD} & set(frame.rows.columns)):
+        if on_error is None:
+            return "fail"
+        cause = "on_error: dead: rows behind a step that merges rows have no record that could become a dead letter"
+        raise StepError(cause, "write on_error: null, or on_error: fail", "on_error")
+    return "fail" if on_error is None and _may_differ(frame, expression) else "dead"
+
+
+def _may_differ(frame: Frame, expression: Expression) -> bool:
+    """Whether other rows may be dead when the batch is read again for its dead letters."""
+    if SOURCE_RECORD in frame.rows.columns:  # it is not read again
+        return False
+    is_behind_memory = any(each.step in REMEMBERING for each in frame.applied_steps)
+    return is_behind_memory or (expression.value is None and asks_the_time(expression.text))
 
 
 def _with_flags(frame: Frame, expressions: Mapping[str, Expression]) -> Frame:
-    flags = {flag: F.coalesce(frame.if_alive(raises(each.column)), F.lit(False)) for flag, each in expressions.items()}
+    flags = {flag: (F.col(FATE) == ALIVE) & raises(each.column) for flag, each in expressions.items()}
     return replace(frame, rows=frame.rows.withColumns(flags)) if flags else frame
-
-
-def _killed(frame: Frame, expressions: Mapping[str, Expression]) -> Frame:
-    if not expressions:
-        return frame
-    reasons = [(F.col(flag), _reason(frame, each)) for flag, each in expressions.items()]
-    return frame.mark_dead(reduce(Column.__or__, [flag for flag, _ in reasons]), first_true(reasons))
 
 
 def _reason(frame: Frame, expression: Expression) -> Column:
