@@ -132,6 +132,15 @@ def test_failures_inside_of_values_count(spark: SparkSession, expression: str, i
         assert [row["v"] is None for row in living(nulls)] == [True, False, False]
 
 
+def test_columns_that_are_only_renamed_are_not_tried(spark: SparkSession) -> None:
+    frame = _with_origin(table(spark, [("abc",)], "n string"))
+    plans = [
+        through(frame, {"select": {"columns": {"v": text}}}).rows._jdf.queryExecution().toString()
+        for text in ("`n`", "upper(n)")
+    ]
+    assert ["SPARK_PARTITION_ID" in plan for plan in plans] == [False, True]
+
+
 def test_later_columns_see_what_earlier_ones_have_become(spark: SparkSession) -> None:
     frame = _with_origin(table(spark, [("abc",), ("4",)], "n string"))
     columns = {"v": "cast(n as int)", "w": "v + 1", "n": "v * 2"}

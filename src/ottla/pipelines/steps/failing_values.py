@@ -27,6 +27,11 @@ from ottla.pipelines.steps.parsing.reader import first_true, quoted, shown
 from ottla.pipelines.steps.sql_safety import asks_the_time
 from ottla.pipelines.steps.step import StepError
 
+NO_RECORD = (
+    "on_error: dead: rows behind a step that merges rows have no record that could become a dead letter",
+    "write on_error: null, or on_error: fail",
+    "on_error",
+)
 SOME_DATE = date(2000, 1, 1)
 HAS_FAILED = "_has_failed_"
 TEXT_MAX = 200  # characters of an expression in a reason
@@ -67,11 +72,11 @@ def compute(frame: Frame, columns: Mapping[str, Expression], on_error: OnError |
     handled = {name: handling(frame, each, on_error) for name, each in columns.items()}
     if any(handled[name] == "dead" and _may_differ(frame, each) for name, each in columns.items()):
         frame = frame.with_source_record()
-    guarded = [name for name, chosen in handled.items() if chosen != "fail"]
+    guarded = [name for name, each in columns.items() if handled[name] != "fail" and not _is_column(frame, each)]
     flags = {name: f"{HAS_FAILED}{number}" for number, name in enumerate(guarded)}
     frame = _with_flags(frame, {flags[name]: columns[name] for name in guarded})
     values = {
-        name: F.when(~F.col(flags[name]), each.column) if handled[name] == "null" else each.column
+        name: F.when(~F.col(flags[name]), each.column) if name in flags and handled[name] == "null" else each.column
         for name, each in columns.items()
     }
     reasons = [(F.col(flags[name]), _reason(frame, columns[name])) for name in guarded if handled[name] == "dead"]
@@ -103,9 +108,13 @@ def handling(frame: Frame, expression: Expression, on_error: OnError | None) -> 
     if not (frame.has_origin and {"_offset", SOURCE_RECORD} & set(frame.rows.columns)):
         if on_error is None:
             return "fail"
-        cause = "on_error: dead: rows behind a step that merges rows have no record that could become a dead letter"
-        raise StepError(cause, "write on_error: null, or on_error: fail", "on_error")
+        raise StepError(*NO_RECORD)
     return "fail" if on_error is None and _may_differ(frame, expression) else "dead"
+
+
+def _is_column(frame: Frame, expression: Expression) -> bool:
+    """A column as it is: nothing can fail."""
+    return expression.value is None and expression.text.strip("` ") in frame.columns
 
 
 def _may_differ(frame: Frame, expression: Expression) -> bool:
