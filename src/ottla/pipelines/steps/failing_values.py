@@ -37,6 +37,13 @@ HAS_FAILED = "_has_failed_"
 TEXT_MAX = 200  # characters of an expression in a reason
 INPUTS_MAX = 5  # columns in a reason
 REMEMBERING = ("deduplicate", "join")  # the result depends on other rows than those of the batch
+# Functions that fill a buffer of their own. If one fails half-way, the next row finds what is left in it: a key of the
+# row before would be a duplicate, and a good record dead.
+KEEPS_SOMETHING = re.compile(
+    r"\b(?:map|map_from_arrays|map_from_entries|map_concat|str_to_map|transform_keys"
+    r"|(?:to|from)_(?:json|csv|xml))`?\s*\(",
+    re.IGNORECASE,
+)
 WORD = re.compile(r"\w+")
 SHOWN_TYPES = (T.StringType, T.NumericType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
@@ -103,7 +110,16 @@ def independent(columns: Mapping[str, Expression]) -> Iterator[dict[str, Express
 def handling(frame: Frame, expression: Expression, on_error: OnError | None) -> OnError:
     """The step's choice, or the pipeline's where a dead row becomes a letter at no cost. Raises StepError."""
     chosen = on_error or frame.context.on_error
-    if chosen != "dead":
+    if chosen == "fail":
+        return chosen
+    if KEEPS_SOMETHING.search(expression.text):
+        if on_error is None:
+            return "fail"
+        cause = f"on_error: {on_error}: {expression.text!r} calls a function that keeps something between rows"
+        raise StepError(
+            cause, "compute what can fail in a column of its own before, or write on_error: fail", "on_error"
+        )
+    if chosen == "null":
         return chosen
     if not (frame.has_origin and {"_offset", SOURCE_RECORD} & set(frame.rows.columns)):
         if on_error is None:
