@@ -48,6 +48,8 @@ SCHEMA = (
     "t timestamp, e date, a array<string>, k array<int>, m map<string,string>, r struct<x:string,z:int>"
 )
 DEPTH = 3
+# Left out: -2147483648, with which `element_at(array, n)` ends Java itself (Spark 4.2.1, compiled plans, without any guard
+# too), and the functions that `compute` does not try.
 KINDS = ("int", "bigint", "double", "string", "boolean", "date", "timestamp", "decimal")
 
 
@@ -70,7 +72,7 @@ def _literals(chance: random.Random) -> list[str]:
         return f"cast(array({', '.join(one() for _ in range(chance.randrange(4)))}) as array<{kind}>)"
 
     def whole() -> str:
-        return str(chance.choice((0, 1, 2, 3, -1, 7, 2147483647, -2147483648)))
+        return str(chance.choice((0, 1, 2, 3, -1, 7, 2147483647, -2147483647)))
 
     values = [
         text(),
@@ -185,7 +187,6 @@ FORMS: dict[str, tuple[str, ...]] = {
         "cast(@string as int) + cast(@string as int)",
         "pmod(@int, @int)",
         "bit_get(@int, @int)",
-        "shiftleft(@int, @int)",
         "array_position(k, @int)",
         "ascii(@string)",
         "cardinality(sequence(1, @int % 50, @int))",
