@@ -129,6 +129,18 @@ def test_after_a_window_only_its_columns_are_there() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "step", ["window: {total: true, by: [a]}", "python: {function: 'own:all'}", "sql: SELECT a FROM stream"]
+)
+def test_rows_behind_a_merge_cannot_become_dead_letters(step: str) -> None:
+    parse = "parse: {format: json, schema: {a: int}}"
+    asked = "filter: {where: 1 / a > 0, on_error: dead}"
+    (told,) = problems(parse, step, asked)
+    assert "on_error: dead: rows behind a step that merges rows have no record" in told
+    assert "write on_error: null" in told
+    assert problems(parse, asked, step, "filter: 1 / a > 0", "filter: {where: 1 / a > 0, on_error: null}") == []
+
+
 def test_the_record_itself_has_columns_and_sinks_want_some() -> None:
     assert problems("filter: value IS NOT NULL AND partition = 0", "filter: {matches: {key: a}}") == []
     assert problems(PARSE, to="{topic: t, key: usr, where: sze > 1}") == [
