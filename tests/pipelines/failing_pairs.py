@@ -49,7 +49,7 @@ SCHEMA = (
 )
 DEPTH = 3
 # Left out: -2147483648, with which `element_at(array, n)` ends Java itself (Spark 4.2.1, compiled plans, guard or
-# not); format_string, of which constant calls end the query while it is planned; what `compute` does not try.
+# not); format_string, which once ended the query in spite of the guard; what `compute` does not try.
 KINDS = ("int", "bigint", "double", "string", "boolean", "date", "timestamp", "decimal")
 
 
