@@ -6,6 +6,7 @@ way, or leaves out, is refused; and for Spark's parser the text has one reading,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -13,12 +14,13 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ottla.pipelines.expressions import grammar as g
-from ottla.pipelines.expressions.lexer import is_word, tokenize, word_of
+from ottla.pipelines.expressions.lexer import NUMBER, is_word, tokenize, word_of
 from ottla.pipelines.expressions.problems import SqlError
 
 OR, AND, NOT, PREDICATE = range(1, 5)
 UNARY, POSTFIX, ATOM = range(12, 15)
 SIGNS: Final = {kind: (level, text) for text, (level, kind) in reversed(g.OPERATORS.items())}
+PLAIN: Final = re.compile(r"\w+")
 SAME: Final = {"==": "=", "!=": "<>", "!": "NOT", "MINUS": "EXCEPT", "REGEXP": "RLIKE"}
 LEVELS: Final[dict[type[exp.Expr], int]] = {
     exp.Or: OR, exp.And: AND, exp.Not: NOT, exp.Neg: UNARY, exp.BitwiseNot: UNARY, g.Positive: UNARY,
@@ -92,6 +94,8 @@ def _normal(tokens: Iterable[Token]) -> Iterator[tuple[str, Token]]:
             before = f"'{token.text}"
         elif kind == TokenType.HEX_STRING:
             before = f"X'{text}"
+        elif kind == TokenType.IDENTIFIER and (not PLAIN.fullmatch(token.text) or NUMBER.fullmatch(token.text)):
+            before = f"`{token.text}"  # no word without backticks could be this name
         elif not _is_idle(token, word, after):
             before = SAME.get(text, text)
         else:
@@ -104,7 +108,7 @@ def _is_idle(token: Token, before: str, after: Token | None) -> bool:
     word = word_of(token)
     if word == "AS":
         is_name = after is not None and (after.token_type == TokenType.IDENTIFIER or is_word(after))
-        return (is_name or (after is not None and after.text == "(")) and before not in {*g.NO_NAME, ",", "("}
+        return is_name and before not in {*g.NO_NAME, ",", "("}
     return (word == "DISTINCT" and before in ("UNION", "EXCEPT", "INTERSECT")) or (word == "ALL" and before == "SELECT")
 
 
