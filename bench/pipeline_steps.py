@@ -1,12 +1,15 @@
-"""The cost of pipeline steps, without a broker: `python -m bench.pipeline_steps [state [MINUTES]|window]`.
+"""The cost of pipeline steps, without a broker: `python -m bench.pipeline_steps [state [MINUTES]|window|failing]`.
 
 state: a window that holds 1,000,000 keys in RocksDB is updated batch after batch, for ten minutes or as many as are
 given; the memory of the JVM, printed once per minute, must not grow after all keys exist.
 window: JSON parsed and counted by key in windows of a minute, by our steps and by PySpark written by hand.
+failing: JSON with expressions, `on_error: fail` against `dead`, without failing rows and with 1 % of them, in seconds
+of processor time of the JVM.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -47,6 +50,7 @@ class Around:
     sends_late: bool = False
     has_watermark: bool = False
     folder: str = "."
+    on_error: str = "dead"
     registry: Any = None
     names: list[str] = field(default_factory=list)
 
@@ -71,7 +75,7 @@ class Around:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or ["state", "window"]
+    wanted = sys.argv[1:] or ["state", "window", "failing"]
     minutes = next((float(word) for word in wanted if word.isdecimal()), MINUTES)
     spark = start_session("bench", master="local[2]", settings=SETTINGS)
     try:
@@ -79,6 +83,8 @@ def main() -> None:
             measure_state(spark, minutes)
         if "window" in wanted:
             measure_window(spark)
+        if "failing" in wanted:
+            measure_failing(spark)
     finally:
         spark.stop()
 
@@ -134,6 +140,37 @@ def measure_window(spark: SparkSession) -> None:
             writer = build(rows, spark).writeStream.format("noop").option("checkpointLocation", target)
             writer.trigger(availableNow=True).start().awaitTermination()
             print(f"{name:10} {MESSAGES / (time.monotonic() - started):10,.0f} messages/s", flush=True)
+
+
+def measure_failing(spark: SparkSession) -> None:
+    pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    with folder() as place:
+        for share in (0, 100):
+            number = F.when(F.col("id") % 100 < share / 100, F.lit("abc")).otherwise(F.col("id").cast("string"))
+            record = F.struct(F.concat(F.lit("page-"), F.col("id") % 1000).alias("page"), number.alias("n"))
+            made = spark.range(0, MESSAGES, 1, FILES).select(F.to_json(record).cast("binary").alias("value"))
+            made.write.parquet(f"{place}/{share}")
+        for name, share, on_error in ROUNDS * (("fail", 0, "fail"), ("dead", 0, "dead"), ("dead, 1 %", 100, "dead")):
+            began = processor_seconds(pid)
+            rows = spark.read.schema("value binary").parquet(f"{place}/{share}")
+            with_expressions(rows, spark, on_error).write.format("noop").mode("overwrite").save()
+            print(f"{name:10} {processor_seconds(pid) - began:6.2f} s", flush=True)
+
+
+def with_expressions(rows: DataFrame, spark: SparkSession, on_error: str) -> DataFrame:
+    rows = rows.select("value", F.lit("t").alias("topic"), F.lit(0).alias("partition"), F.lit(0).alias("offset"))
+    frame = source_frame(rows, Around(spark, is_streaming=False))
+    frame = applied(frame, "parse", {"format": "json", "schema": {"page": "string", "n": "string"}})
+    columns = {"v": "cast(n as int)", "w": "v * 2 + 1", "is_large": "w > 100"}
+    frame = applied(frame, "derive", {"columns": columns, "on_error": on_error})
+    frame = applied(frame, "filter", {"where": "v % 10 > 0 AND page LIKE 'page-%'", "on_error": on_error}).drop_marked()
+    return frame.rows.select(*frame.columns)
+
+
+def processor_seconds(pid: int) -> float:
+    """User and system time."""
+    values = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def by_hand(rows: DataFrame, _: SparkSession) -> DataFrame:

@@ -8,9 +8,10 @@ import struct
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
+from tests.conformance.waiting import eventually
 from tests.conftest import Broker, BrokerFactory
 
 TOPIC = "far"
@@ -45,7 +46,7 @@ def test_a_partition_grows_past_32_bits(broker: Broker) -> None:
 def test_offsets_past_32_bits_are_committed_and_found_by_time(broker: Broker) -> None:
     write(broker, range(10, 20))
     consumer = librdkafka_consumer(broker)
-    consumer.commit(offsets=[TopicPartition(TOPIC, 0, BOUNDARY + 3)], asynchronous=False)
+    assert eventually(lambda: commits(consumer, BOUNDARY + 3)), "the new coordinator accepts commits"
     (found,) = consumer.offsets_for_times([TopicPartition(TOPIC, 0, FIRST_MS + 12)], 10)
     consumer.close()
     assert found.offset == FIRST + 12
@@ -60,6 +61,17 @@ def test_offsets_past_32_bits_are_committed_and_found_by_time(broker: Broker) ->
     message = next(again)
     assert (message.offset, message.value) == (BOUNDARY + 3, b"%d" % (BEFORE + 3))
     again.close()
+
+
+def commits(consumer: Consumer, offset: int) -> bool:
+    """Commit an offset; False while the broker loads __consumer_offsets, which this commit may be the first to need."""
+    try:
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+    except KafkaException as problem:
+        if problem.args[0].code() != KafkaError.NOT_COORDINATOR:
+            raise
+        return False
+    return True
 
 
 def write(broker: Broker, numbers: range) -> None:

@@ -34,6 +34,7 @@ class Around:
     counts_filtered: bool = True
     sends_late: bool = False
     registry: Any = None
+    on_error: str = "dead"
 
     @property
     def has_watermark(self) -> bool:

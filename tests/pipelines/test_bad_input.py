@@ -249,7 +249,7 @@ PLACES = [(FILTER, "- rule: {rules: {mine: TEXT}}"), (FILTER, "- derive: {mine: 
 PLACES += [("table: rows}", "table: rows, where: TEXT}")]
 
 
-# What is refused is decided without Spark (tests/unit/pipelines/steps/test_sql_safety.py); here each place has to ask.
+# What is refused is decided without Spark (tests/unit/pipelines/expressions/test_safety.py); each place must ask.
 @pytest.mark.parametrize(
     ("text", "old", "new"),
     [

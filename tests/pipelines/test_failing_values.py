@@ -1,4 +1,4 @@
-"""A value with which an expression fails ends the run; the message names the record and the fix."""
+"""`on_error: fail`: a value with which an expression fails ends the run; the message names the record and the fix."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.pipelines.test_sql_command import Prompt, prompt  # noqa: F401 (a fix
 FILE = """\
 name: {name}
 bootstrap.servers: {bootstrap}
+on_error: fail
 from: {topic: "{name}-in"}
 steps:
   - parse: {format: json, schema: {id: long, n: string}}

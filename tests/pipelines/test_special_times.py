@@ -10,11 +10,11 @@ from tests.pipelines.running import pipeline_of
 from tests.pipelines.test_sql_command import Prompt, prompt  # noqa: F401 (a fixture)
 
 from ottla.pipelines import topic
+from ottla.pipelines.expressions.texts import check_condition, check_expression
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Builder
 from ottla.pipelines.running.realtime import check_realtime
 from ottla.pipelines.running.special_times import special_time
-from ottla.pipelines.steps.sql_safety import check_condition, check_expression
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,9 +90,8 @@ def test_other_texts_and_columns_are_left_alone(spark: SparkSession, text: str) 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_with_an_expression_refuses_a_frozen_time(spark: SparkSession, step: str) -> None:
-    pipeline = pipeline_of(f"{FILE}  {step}\nto: {{console: 5}}\noutput: update\n")
     with pytest.raises(PipelineError) as wrong:
-        Builder(spark, pipeline).query("main")
+        Builder(spark, pipeline_of(f"{FILE}  {step}\nto: {{console: 5}}\noutput: update\n")).query("main")
     (problem,) = wrong.value.problems
     assert "once for all rows" in problem.text()
     assert problem.path[:3] == ("steps", 1, next(iter(re.findall(r"\w+", step))))

@@ -14,12 +14,12 @@ from pyspark.ml.classification import LogisticRegression
 from pyspark.ml.feature import StringIndexer, VectorAssembler
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from tests.pipelines.frames import Around, fates, living, records, table, through, utc
-from tests.unit.pipelines.steps.test_sql_safety import GOOD_EXPRESSIONS
+from tests.unit.pipelines.expressions.test_safety import GOOD_EXPRESSIONS
 
+from ottla.pipelines.expressions.texts import check_expression
+from ottla.pipelines.expressions.tree import parse_expression, to_spark
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.steps.frame import FATE, REASON, Frame, source_frame
-from ottla.pipelines.steps.sql_query import rewrite_query
-from ottla.pipelines.steps.sql_safety import check_expression
 from ottla.pipelines.steps.step import StepError
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def test_spark_reads_every_good_expression_as_we_do(spark: SparkSession) -> None
 def test_strings_with_backslashes_end_where_spark_ends_them(spark: SparkSession) -> None:
     for text in ("'it\\'s'", "'it''s'", "r'it\\'", '"a\\"b"', "'a\\\\'"):
         assert check_expression(text) is None
-        assert spark.sql(f"SELECT {rewrite_query(f'SELECT {text} AS x').pieces[1]} AS x").count() == 1
+        assert spark.sql(f"SELECT {to_spark(parse_expression(text))} AS x").count() == 1
 
 
 def test_what_we_refuse_would_have_worked_in_spark(spark: SparkSession, tmp_path: Path) -> None:

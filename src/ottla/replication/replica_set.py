@@ -102,12 +102,14 @@ class ReplicaSet:
         self.offline_partitions.discard(TopicPartition(topic, index))
         self.damaged_partitions.discard(TopicPartition(topic, index))
         self.disk_full_partitions.discard(TopicPartition(topic, index))
-        partition = self.partitions.pop((topic, index), None)
+        partition = self.partitions.get((topic, index))
         if partition is None:
             return None
+        pending = self.log_dirs.begin_delete(partition.log)
+        del self.partitions[topic, index]  # last: a removal that failed can be tried again
         partition.close()
         self.traffic.leave(topic)
-        return self.log_dirs.begin_delete(partition.log)
+        return pending
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """Return the known high watermark of each partition, for the checkpoint."""

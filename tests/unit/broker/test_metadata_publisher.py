@@ -231,7 +231,7 @@ def test_a_change_that_failed_is_applied_again(tmp_path: Path, monkeypatch: pyte
             elif failing == "role":
                 broken.setattr(Partition, "_change_leader", lambda *_: 1 / 0)
             else:
-                broken.setattr(stand.replicas, "remove_partition", lambda *_: 1 / 0)
+                broken.setattr(stand.log_dirs, "begin_delete", lambda *_: 1 / 0)
             stand.show(image_of() if failing == "delete" else image_of(t=1))
             await asyncio.sleep(0.9)  # the first retry fails, too
             assert (("t", 0) in stand.replicas.partitions) == (failing in ("role", "delete"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.storage.test_log_loader import batch_of, new_log
@@ -15,7 +14,7 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import build_batch, read_batch_header
 from ottla.protocol.records import Record
-from ottla.storage import files, range_checks
+from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import Log
 from ottla.storage.log_dir import create_log
@@ -281,20 +280,27 @@ def test_a_truncation_during_a_check_leaves_nothing_to_repair(
     log = reopen(directory, COUNT, DEFAULT_SETTINGS)
     found = log.read(0, 1 << 20, COUNT, True)
     assert found is not None
-    look = range_checks.batch_epochs
     after = b""
 
-    def truncate_meanwhile(*arguments: Any) -> list[range_checks.EpochEntry]:
-        nonlocal after
-        epochs = look(*arguments)
-        log.truncate_to(6)
-        log.append(memoryview(batch_of(1, 500, NOW_MS)), 4, NOW_MS)
-        after = data_of(log)
-        return epochs
+    class Lock:
+        """The worker takes it before it reads, and again before it writes: by then the log was truncated."""
 
-    monkeypatch.setattr(range_checks, "batch_epochs", truncate_meanwhile)
+        taken = 0
+
+        def __enter__(self) -> None:
+            nonlocal after
+            self.taken += 1
+            if self.taken == 2:
+                log.truncate_to(6)
+                log.append(memoryview(batch_of(1, 500, NOW_MS)), 4, NOW_MS)
+                after = data_of(log)
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(log._truncations, "lock", Lock())
     log.check_range(found)
     found.release()
+    assert after
     assert data_of(log) == after
     log.close()
 

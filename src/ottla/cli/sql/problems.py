@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE
+from ottla.pipelines.expressions.problems import SqlError
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.sql.catalog import Catalog
 from ottla.pipelines.sql.execution import QueryFailedError
 from ottla.pipelines.sql.other_words import column_cure
-from ottla.pipelines.steps.sql_tokens import SqlError
 
 
 class StatementError(Exception):

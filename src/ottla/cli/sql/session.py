@@ -31,6 +31,8 @@ from ottla.cli.sql.problems import StatementError, exit_code_of, unknown_table, 
 from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, is_terminal, warn
 from ottla.client.errors import ClientError
 from ottla.operations.pipeline_runs.statuses import list_runs
+from ottla.pipelines.expressions.problems import SqlError
+from ottla.pipelines.expressions.query import Query
 from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Builder
@@ -47,7 +49,6 @@ from ottla.pipelines.sql.documents import (
     check_comparisons,
     document_of,
     late_words,
-    origin_of,
     output_of,
     starting_at,
     tables_in,
@@ -56,8 +57,6 @@ from ottla.pipelines.sql.documents import (
 from ottla.pipelines.sql.execution import HistoryQuery, QueryFailedError, RunningQuery, check_values
 from ottla.pipelines.sql.stream_limits import output_mode, with_cure
 from ottla.pipelines.sql.tables import RECORD_TYPES, Table
-from ottla.pipelines.steps.sql_query import Query
-from ottla.pipelines.steps.sql_tokens import SqlError
 from ottla.pipelines.steps.step_table import STEPS
 
 if TYPE_CHECKING:
@@ -273,7 +272,7 @@ class Session:
         if not isinstance(problem, PySparkException):
             return None
         for text, index in spark_places(problem):
-            at = origin_of(query, text, index)
+            at = query.origin(text, index)
             if at is not None:
                 return select.start + at
         return None

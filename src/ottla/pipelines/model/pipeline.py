@@ -18,7 +18,7 @@ from ottla.operations.schema_registry.errors import SchemaError
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.pipelines.model.row_order import row_order_after
 from ottla.pipelines.model.sink_specs import SINKS, UNSUPPORTED_SINKS, DatabaseSink, FieldProblem, Sink, TopicSink
-from ottla.pipelines.model.specs import Duration, Problems, Share, read_spec
+from ottla.pipelines.model.specs import ON_ERROR, Duration, OnError, Problems, Share, read_spec
 
 STREAM_FIELDS = ("from", "steps", "to", "output")
 DEFAULT_STREAM = "main"  # the stream of a pipeline without `streams`
@@ -73,6 +73,9 @@ class PipelineFields:
         metadata={"doc": "schema registry: URL, or url and properties such as basic.auth.user.info: ${REGISTRY_LOGIN}"},
     )
     group: str | None = field(default=None, metadata={"doc": "consumer group for the progress"})
+    on_error: OnError = field(
+        default="dead", metadata={**ON_ERROR, "doc": "rows with which an expression fails: dead, null or fail"}
+    )
     dead_letters: str | bool = field(default=True, metadata={"doc": "topic for records that fail, or false"})
     max_dead: Share | None = field(
         default=None,

@@ -10,7 +10,9 @@ Rules:
 1. Nothing is guessed. Unknown fields, missing fields and wrong types are problems, and all are reported at once.
 2. A single value may replace a list of one, and `step: value` sets the first field of the step. So may a mapping,
    `rename: {old: new}`, if the first field is a mapping and none of its keys is a field name.
-3. A spec may define `problems(self) -> Iterator[tuple[field name or "", cause, cure]]` for checks over several fields.
+3. Where the text `null` is a choice, a bare null of YAML means it. `"also"` in the metadata of a field maps former
+   texts to choices.
+4. A spec may define `problems(self) -> Iterator[tuple[field name or "", cause, cure]]` for checks over several fields.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ UNITS_MS = {
 }  # fmt: skip
 SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 DURATION = re.compile(r"\s*(\d+)\s*([a-z]+)\s*")
+
+OnError = Literal["dead", "null", "fail"]  # for rows with which an expression fails
+ON_ERROR = {"doc": "rows with which an expression fails: dead, null or fail (the pipeline's)", "also": {"die": "dead"}}
 
 Spec = TypeVar("Spec")
 Problems = list[Problem]
@@ -117,6 +122,8 @@ def read_value(wanted: Any, value: object) -> object:
         return _read_union(get_args(wanted), value)
     if origin is Literal:
         choices = get_args(wanted)
+        if value is None and _may_be_null(wanted):
+            return "null"
         if value not in choices:
             raise WrongValueError(f"one of {', '.join(map(str, choices))}")
         return value
@@ -137,15 +144,19 @@ def _read_field(spec: type, name: str, key: object, value: object, path: Path, p
     nested = _nested_spec(wanted)
     if nested is not None and value is not None and not isinstance(value, nested):
         return read_spec(nested, value, here, problems)
+    if isinstance(value, str):
+        value = _field_metadata(spec, name).get("also", {}).get(value, value)
     try:
         return read_value(wanted, value)
     except WrongValueError as wrong:
-        problems.append(Problem(here, f"{_short_repr(value)} is not {wrong}", str(_field_doc(spec, name))))
+        problems.append(
+            Problem(here, f"{_short_repr(value)} is not {wrong}", str(_field_metadata(spec, name).get("doc", "")))
+        )
         return None
 
 
 def _read_union(choices: tuple[Any, ...], value: object) -> object:
-    if value is None and type(None) in choices:
+    if value is None and not any(_may_be_null(choice) for choice in choices) and type(None) in choices:
         return None
     wants: list[str] = []
     for choice in choices:
@@ -156,6 +167,10 @@ def _read_union(choices: tuple[Any, ...], value: object) -> object:
         except WrongValueError as wrong:
             wants.append(str(wrong))
     raise WrongValueError(" or ".join(wants))
+
+
+def _may_be_null(choice: Any) -> bool:
+    return get_origin(choice) is Literal and "null" in get_args(choice)
 
 
 def _read_list(wanted: Any, value: object) -> tuple[object, ...]:
@@ -225,8 +240,8 @@ def _starts_with_mapping(spec: type) -> bool:
     return any(get_origin(choice) is dict for choice in choices)
 
 
-def _field_doc(spec: type, name: str) -> object:
-    return next(field.metadata.get("doc", "") for field in dataclasses.fields(spec) if field.name == name)
+def _field_metadata(spec: type, name: str) -> Mapping[str, Any]:
+    return next(field.metadata for field in dataclasses.fields(spec) if field.name == name)
 
 
 @cache

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from ottla.operations.schema_registry.client_config import RegistryAddress
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
 from ottla.pipelines.model.problems import Path
+from ottla.pipelines.model.specs import OnError
 from ottla.pipelines.running.file_access import check_reads
 from ottla.pipelines.running.laid_aside import Place, lay_aside, lay_late_aside
 from ottla.pipelines.running.problem_location import ProblemLocation
@@ -78,6 +79,10 @@ class Builder:
     @property
     def registry(self) -> RegistryAddress | None:
         return self.pipeline.fields.registry_address
+
+    @property
+    def on_error(self) -> OnError:
+        return self.pipeline.fields.on_error
 
     @property
     def is_counting(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
 from ottla.operations.schema_registry.client_config import RegistryAddress
+from ottla.pipelines.expressions.texts import needed_columns
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import Path, PipelineError, Problem
 from ottla.pipelines.running.sink_checks import conditions, named_columns
@@ -24,12 +25,13 @@ from ottla.pipelines.steps.columns import Cast, Derive, Drop, Explode, Mask, Ren
 from ottla.pipelines.steps.deduplicate import Deduplicate
 from ottla.pipelines.steps.enrich import Enrich
 from ottla.pipelines.steps.event_time import WINDOW_END, WINDOW_START, Watermark
+from ottla.pipelines.steps.failing_values import NO_RECORD
 from ottla.pipelines.steps.filter import Filter, Rule, Sample
 from ottla.pipelines.steps.parse import Parse, choose_reader
 from ottla.pipelines.steps.parsing.patterns import GrokError
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, read_schema
 from ottla.pipelines.steps.pattern import Pattern
-from ottla.pipelines.steps.sql_columns import needed_columns
+from ottla.pipelines.steps.python import Python
 from ottla.pipelines.steps.stateful import Stateful
 from ottla.pipelines.steps.step import StepError
 from ottla.pipelines.steps.window import Window
@@ -46,6 +48,7 @@ SOURCE: Columns = {
     "timestampType": T.IntegerType(),
     "headers": None,
 }
+MERGING = ("window", "top", "anomalies", "pattern", "order", "associations", "stateful", "sql")
 NUMBERS = ("sum", "avg", "deviation", "percentile")
 COMPARED = ("min", "max", "first", "last", "distinct")
 
@@ -88,6 +91,7 @@ class ColumnCheck:
     problems: list[Problem] = field(default_factory=list)
     unknown: list[Path] = field(default_factory=list)  # the steps after which the columns are unknown
     known: dict[str, Columns | None] = field(default_factory=dict)
+    merged: set[str] = field(default_factory=set)  # streams whose rows have no record of their own
 
     def run(self) -> None:
         """Raises PipelineError."""
@@ -112,6 +116,7 @@ class ColumnCheck:
     def _followed(self, stream: Stream) -> Columns | None:
         is_source = not isinstance(stream.origin, str)
         columns = dict(SOURCE) if is_source else self._after(self.pipeline.streams[str(stream.origin)])
+        has_record = is_source or str(stream.origin) not in self.merged
         for number, (name, spec) in enumerate(stream.steps):
             flow = Flow(columns, self.pipeline.folder, self.pipeline.fields.registry_address)
             follow = STEPS.get(type(spec))
@@ -120,9 +125,14 @@ class ColumnCheck:
                 flow.columns = None
             elif not self._try(path, partial(follow, spec, flow)):
                 return None
+            if not has_record and not self._try(path, partial(_refuse_letters, spec)):
+                return None
+            has_record = has_record and not _merges(name, spec)
             if columns is not None and flow.columns is None:
                 self.unknown.append(path)
             columns = flow.columns
+        if not has_record:
+            self.merged.add(stream.name)
         return columns
 
     def _try(self, path: Path, work: Callable[[], None]) -> bool:
@@ -133,6 +143,18 @@ class ColumnCheck:
             self.problems.append(Problem(where, error.cause, error.cure))
             return False
         return True
+
+
+def _merges(name: str, spec: object) -> bool:
+    """Steps behind which rows surely have no record; about joins and unions the builder decides."""
+    is_frame = isinstance(spec, Python) and spec.each != "row"
+    return is_frame or (bool(getattr(spec, "with_stream", None)) and name == "join") or name in MERGING
+
+
+def _refuse_letters(spec: object) -> None:
+    """Raises StepError."""
+    if isinstance(spec, Derive | Filter | Rule | Select) and spec.on_error == "dead":
+        raise StepError(*NO_RECORD)
 
 
 def check_columns(pipeline: Pipeline) -> list[Path]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 
+from ottla.pipelines.expressions.texts import column_of_sql
 from ottla.pipelines.model import sink_specs as model
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError, Problem
@@ -70,9 +71,9 @@ class Route:
     is_lasting: bool  # it stores no batches, or stores offsets in its database
 
     def chosen(self, rows: DataFrame) -> DataFrame:
-        chosen = rows.filter(self.where) if self.where else rows
+        chosen = rows.filter(column_of_sql(self.where)) if self.where else rows
         if self.delete_when:  # may use columns that are not written
-            chosen = chosen.withColumn(DELETED, F.expr(self.delete_when))
+            chosen = chosen.withColumn(DELETED, column_of_sql(self.delete_when))
         if self.columns:
             return chosen.select(*(F.col(f"`{name}`") for name in self.columns))
         return chosen.drop(*self.without)

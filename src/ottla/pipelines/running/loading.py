@@ -26,7 +26,7 @@ from ottla.pipelines.model.pipeline import Pipeline, PipelineFields, read_pipeli
 from ottla.pipelines.model.problems import Lines, Path, PipelineError, Problem
 from ottla.pipelines.model.variables import select_environment, substitute_variables
 from ottla.pipelines.python_api import WrittenPipeline, collect_pipelines
-from ottla.pipelines.spark.settings import check_setting
+from ottla.pipelines.spark.settings import ANSI, check_setting
 
 MODULE = "ottla_pipeline_file"
 MAPPINGS = ("spark", "client")  # fields whose keys contain dots
@@ -123,9 +123,11 @@ def parse_change(text: str) -> tuple[str, object]:
 
 
 def _check_spark_settings(loaded: Loaded, changes: Changes) -> None:
-    """A file may come from another source, and some settings run code; the command line is trusted."""
+    """A file may come from another source, and some settings run code; the command line is trusted, except that
+    nothing may change what an error is."""
     settings = loaded.pipeline.fields.spark
-    found = [(key, reason) for key in settings if key not in changes and (reason := check_setting(key, settings[key]))]
+    checked = [key for key in settings if key not in changes or key == ANSI]
+    found = [(key, reason) for key in checked if (reason := check_setting(key, settings[key]))]
     if found:
         raise PipelineError([Problem(("spark", key), reason) for key, reason in found], loaded.file, loaded.lines)
 

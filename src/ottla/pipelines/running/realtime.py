@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.pipelines.expressions.texts import asks_the_time, column_of_sql
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError, Problem
 from ottla.pipelines.model.sink_specs import TopicSink
 from ottla.pipelines.running.sink_factory import encoding_of
 from ottla.pipelines.spark.realtime import OUTPUT_MODE, cores_problem, sink_problem, step_problem, trigger_arguments
-from ottla.pipelines.steps.sql_safety import asks_the_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ def start_realtime(rows: DataFrame, pipeline: Pipeline, stream: Stream, checkpoi
     options["kafka.bootstrap.servers"] = spec.bootstrap_servers or pipeline.fields.bootstrap_servers
     if spec.topic_column is None:
         options["topic"] = spec.topic
-    records = encoding_of(pipeline, spec).apply(rows.filter(spec.where) if spec.where else rows)
+    records = encoding_of(pipeline, spec).apply(rows.filter(column_of_sql(spec.where)) if spec.where else rows)
     writer = records.writeStream.format("kafka").options(**options).outputMode(OUTPUT_MODE)
     writer = writer.queryName(f"{pipeline.name}.{stream.name}").option("checkpointLocation", checkpoint)
     every: dict[str, Any] = dict(trigger_arguments())  # newer than PySpark's annotations

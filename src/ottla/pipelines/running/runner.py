@@ -30,7 +30,7 @@ from ottla.pipelines.running.topics import make_topics, missing_topics
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.spark.class_archive import note_work
 from ottla.pipelines.spark.masters import runs_here
-from ottla.pipelines.spark.settings import LOCAL_CHECKPOINT, SUBSTITUTION
+from ottla.pipelines.spark.settings import ANSI, LOCAL_CHECKPOINT, SUBSTITUTION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +72,7 @@ class Runner:
             make_topics(self.pipeline)
             self.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(PROGRESS_KEPT))
             self.spark.conf.set(SUBSTITUTION, "false")  # also in a session of another program
+            self.spark.conf.set(ANSI, "true")
             if local_path(self.options.folder) is not None and runs_here(self.spark):
                 for key, value in LOCAL_CHECKPOINT.items():
                     self.spark.conf.set(key, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.pipelines.expressions.texts import check_condition, column_of_sql
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.pipelines.model.row_order import row_order_after
@@ -12,7 +13,6 @@ from ottla.pipelines.model.sink_specs import DatabaseSink, FileSink, Sink, Topic
 from ottla.pipelines.running.problem_location import ProblemLocation
 from ottla.pipelines.running.special_times import refuse_special_times
 from ottla.pipelines.sinks.sql_tables import newest_by_problem, table_columns
-from ottla.pipelines.steps.sql_safety import check_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +38,7 @@ def check_sinks(rows: DataFrame, stream: Stream) -> None:
             if refused:
                 raise PipelineError([Problem((*path, field), refused)])
             with ProblemLocation((*path, field)):
-                refuse_special_times(rows.filter(condition))
+                refuse_special_times(rows.filter(column_of_sql(condition)))
     if problems:
         raise PipelineError(problems)
 

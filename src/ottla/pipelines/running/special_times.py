@@ -5,8 +5,8 @@ a constant by Spark's rule SpecialDatetimeValues: one value for all rows, and an
 decides which casts are replaced, so this module applies it to the analyzed plan and inspects its changes. Columns with
 the text 'now' are not affected: Spark replaces only constants.
 
-Literals that the parser replaces (`TIMESTAMP 'now'`) are constants in the plan; steps/sql_safety.py rejects them in the
-text.
+Literals that the parser replaces (`TIMESTAMP 'now'`) are constants in the plan; expressions/folding.py rejects them in
+the text, and casts of constant texts.
 """
 
 from __future__ import annotations

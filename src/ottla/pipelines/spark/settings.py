@@ -24,6 +24,8 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 PARTITIONS_OF_SPARK = "200"
 # Spark would substitute environment variables in SQL with ${env:NAME}, after our checks.
 SUBSTITUTION = "spark.sql.variable.substitute"
+# Without it a failing expression gives null or a wrong number, and no row would ever be dead (steps/failing_values.py).
+ANSI = "spark.sql.ansi.enabled"
 DELTA_PARTITIONS = "spark.databricks.delta.snapshotPartitions"  # partitions for reading Delta's log; the default is 50
 PARTITIONS_OF_CLUSTER = 16  # if the number of cores is unknown; the default 200 makes small batches slow
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -32,6 +34,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 STREAMING = {
     "spark.sql.session.timeZone": "UTC",
     SUBSTITUTION: "false",
+    ANSI: "true",
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
@@ -102,6 +105,8 @@ def check_setting(key: str, value: str = "") -> str | None:
         return f"{key} is not a setting of Spark: they begin with spark."
     if key in OWN:
         return f"{key} is given by {OWN[key]}"
+    if key == ANSI and value.strip().lower() != "true":
+        return f"{key} cannot be changed: `on_error` says what becomes of a row with which an expression fails"
     if "${" in value or "\n" in value:
         return f"{key}: a value of a file may not refer to variables"
     if HARMLESS.fullmatch(key) and not NEVER.search(key):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ottla.pipelines.expressions.problems import SqlError
 from ottla.pipelines.model.inference import FormatGuess, InferredSchema, guess_format, infer_schema
 from ottla.pipelines.model.pipeline import PipelineFields as PipelineHead
 from ottla.pipelines.model.pipeline import TopicSource
@@ -19,7 +20,6 @@ from ottla.pipelines.source.options import Options, read_options
 from ottla.pipelines.source.range_reader import sample_values
 from ottla.pipelines.sql.documents import Head
 from ottla.pipelines.sql.tables import Table
-from ottla.pipelines.steps.sql_tokens import SqlError
 
 SAMPLES = 1000
 

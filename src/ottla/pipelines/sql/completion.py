@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ottla.pipelines.sql.tables import RECORD_COLUMNS
-from ottla.pipelines.steps.sql_tokens import PIECES
+from ottla.pipelines.sql.tokens import PIECES
 
 FIRST = ("SELECT", "WITH", "CREATE", "DROP", "SHOW", "DESCRIBE", "EXPLAIN", "SET", "HELP", "QUIT")
 AFTER = {

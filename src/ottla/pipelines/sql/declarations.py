@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 
+from ottla.pipelines.expressions.problems import SqlError
 from ottla.pipelines.model.specs import WrongValueError, parse_duration
 from ottla.pipelines.sql.tables import RECORD_COLUMNS, Table, declared
+from ottla.pipelines.sql.tokens import END, Token
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type
-from ottla.pipelines.steps.sql_tokens import END, SqlError, Token
 
 TYPES = {
     "varchar": "string", "char": "string", "text": "string", "bytes": "binary", "varbinary": "binary", "row": "struct",

@@ -9,15 +9,18 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sqlglot import exp
+
 from ottla.base.text import format_count
+from ottla.pipelines.expressions.lexer import tokenize, word_of
+from ottla.pipelines.expressions.problems import SqlError
+from ottla.pipelines.expressions.query import STREAM, Query, read_query
 from ottla.pipelines.sql.stars import check_stars, without_doubles
 from ottla.pipelines.sql.tables import Table, columns_of_record, stream_of
-from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
-from ottla.pipelines.steps.sql_tokens import PIECES, SqlError, tokenize
 
 RESULT = "result"
 WINDOWS = ("window", "session_window")
-SESSION = "SESSION_WINDOW"
+SESSION = "session_window"
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Head:
 
 def tables_in(text: str, known: Collection[str]) -> tuple[Query, list[str]]:
     """Return the query, and the tables that it reads in lower case. Raises SqlError."""
-    query = without_doubles(rewrite_query(text, list(known)))
+    query = without_doubles(read_query(text, list(known)))
     names = list(dict.fromkeys(query.tables.values()))
     if STREAM in names and STREAM not in {name.lower() for name in known}:
         raise SqlError(f"reads {STREAM}, which is neither a table nor a topic")
@@ -41,7 +44,7 @@ def tables_in(text: str, known: Collection[str]) -> tuple[Query, list[str]]:
 
 def check_comparisons(query: Query, tables: Sequence[Table]) -> None:
     """Check queries that compare whole rows. Raises SqlError."""
-    words = {piece.strip("`").lower() for piece in query.pieces}
+    words = query.words()
     check_stars(query, sorted({name for table in tables for name in columns_of_record(table, words)}))
 
 
@@ -55,7 +58,7 @@ def document_of(
     output: str = "append",
 ) -> dict[str, object]:
     """Build the document; the keys of `tables` are their names in the query, in lower case."""
-    words = {piece.strip("`").lower() for piece in query.pieces}
+    words = query.words()
     names = _safe_names(list(tables), words)
     main = next((each for each in tables if not tables[each].key), next(iter(tables)))
     in_query = {each: STREAM if each == main and not tables[each].key else names[each] for each in tables}
@@ -73,18 +76,17 @@ def document_of(
 
 def output_of(query: Query, tables: Sequence[Table]) -> str:
     """Return the output mode: append for windows that a watermark closes, update or complete for other groups."""
-    words = _words(query)
-    if not _is_grouped(words):
+    if query.tree.find(exp.Group) is None:
         return "append"
-    has_window = any(name.upper() in words for name in WINDOWS)
+    has_window = any(call.name.lower() in WINDOWS for call in query.tree.find_all(exp.Anonymous))
     return "append" if has_window and all(table.event_time for table in tables if not table.key) else "update"
 
 
 def late_words(query: Query, count: int) -> str:
     """Describe what Spark counts as late: rows, or, for a query that groups, the groups that the rows belong to. A row
     may be late for only some of its sliding windows."""
-    words = _words(query)
-    if not _is_grouped(words) or SESSION in words:
+    calls = {call.name.lower() for call in query.tree.find_all(exp.Anonymous)}
+    if query.tree.find(exp.Group) is None or SESSION in calls:
         return f"{format_count(count, 'row')} came later than the watermark allows: not in the result"
     groups = format_count(count, "group")
     return f"rows of {groups} came later than the watermark allows: not in these groups (counted batch by batch)"
@@ -101,37 +103,10 @@ def without_limit(text: str) -> tuple[str, int | None]:
     A query that sorts keeps its LIMIT: Spark then keeps only the first rows.
     """
     tokens = tokenize(text)
-    words = [token.word for token in tokens]
-    if len(tokens) < 3 or words[-2] != "LIMIT" or not tokens[-1].text.isdecimal() or "ORDER" in words:
+    words = [word_of(token) for token in tokens]
+    if len(tokens) < 3 or words[-2] != "LIMIT" or not tokens[-1].text.isdecimal() or "ORDER BY" in words:
         return text, None
     return text[: tokens[-2].start], int(tokens[-1].text)
-
-
-def origin_of(query: Query, spark_text: str, index: int) -> int | None:
-    """Return the position in the user's text for an index in Spark's text, for error messages.
-
-    Both texts have the same tokens in the same order; only names of tables differ.
-    """
-    count = position = 0
-    while position < len(spark_text):
-        match = PIECES.match(spark_text, position)
-        if match is None:
-            return None
-        position = match.end()
-        if match.lastgroup in ("blank", "comment"):
-            continue
-        if index < position:
-            return query.starts[count] if count < len(query.starts) else None
-        count += 1
-    return None
-
-
-def _words(query: Query) -> list[str]:
-    return [piece.strip("`").upper() for piece in query.pieces]
-
-
-def _is_grouped(words: Sequence[str]) -> bool:
-    return any(words[at : at + 2] == ["GROUP", "BY"] for at in range(len(words)))
 
 
 def _safe_names(tables: Sequence[str], words: Collection[str]) -> dict[str, str]:
@@ -152,7 +127,7 @@ def _safe_names(tables: Sequence[str], words: Collection[str]) -> dict[str, str]
 def _is_plain(name: str) -> bool:
     """Return whether the step `sql` accepts the name as a table."""
     try:
-        rewrite_query(f"SELECT 1 FROM {name}", [name])  # noqa: S608 (parsed only, never run)
+        read_query(f"SELECT 1 FROM {name}", [name])  # noqa: S608 (parsed only, never run)
     except SqlError:
         return False
     return len(tokenize(name)) == 1

@@ -25,7 +25,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
+from sqlglot import exp
 
+from ottla.pipelines.expressions.query import STREAM, Query, where_of
 from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Choices
@@ -43,8 +45,6 @@ from ottla.pipelines.sql.losses import HistoryBuilder, Losses, losses_of
 from ottla.pipelines.sql.other_words import column_cure
 from ottla.pipelines.sql.stream_limits import with_cure
 from ottla.pipelines.steps.sql import Sql
-from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
-from ottla.pipelines.steps.sql_where import where_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -240,7 +240,7 @@ class HistoryQuery(RunningQuery):
     def _first_tasks(self, ranges: Ranges) -> int:
         """Return how many tasks run first. A query that filters reads several partitions at once."""
         partitions = sum(map(len, ranges.values()))
-        return min(partitions, FIRST_TASKS_MAX) if where_of(self._sql.query) is not None else 1
+        return min(partitions, FIRST_TASKS_MAX) if where_of(self._query().tree) is not None else 1
 
     def _reads_stream(self) -> bool:
         """Return whether the query reads `stream`: not if all tables have a primary key, because those are counted by
@@ -251,7 +251,7 @@ class HistoryQuery(RunningQuery):
         """Return whether Spark reads a topic more than once. A sort samples its input first. Of several tables, one is
         read for each part of another, or for each place in the query."""
         query = self._query()
-        return len(query.tables) > 1 or any(piece.upper() == "ORDER" for piece in query.pieces)
+        return len(query.tables) > 1 or query.tree.find(exp.Order) is not None
 
     @property
     def _sql(self) -> Sql:
@@ -260,7 +260,7 @@ class HistoryQuery(RunningQuery):
         return step
 
     def _query(self) -> Query:
-        return rewrite_query(self._sql.query, [*self._sql.streams, *self._sql.newest_of])
+        return self._sql.parsed()
 
     def _interrupt(self) -> None:
         self.spark.sparkContext.cancelAllJobs()

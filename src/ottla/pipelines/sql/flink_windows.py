@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from ottla.pipelines.steps.sql_tokens import END, SqlError, Token, tokenize
+from ottla.pipelines.expressions.problems import SqlError
+from ottla.pipelines.sql.tokens import END, Token, tokenize
 
 KINDS: Final = ("TUMBLE", "HOP", "SESSION")
 SIDES: Final = {"START": "start", "END": "end"}

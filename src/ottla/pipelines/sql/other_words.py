@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from ottla.pipelines.steps.sql_tokens import END, PIECES, SqlError, Token
+from ottla.pipelines.expressions.problems import SqlError
+from ottla.pipelines.sql.tokens import END, PIECES, Token
 
 INTO_TOPIC: Final = "write CREATE PIPELINE name AS SELECT … INTO TOPIC name"
 STATEMENTS: Final = {

@@ -6,7 +6,7 @@
     SHOW TABLES|TOPICS|PIPELINES       DESCRIBE t       SET key = value       HELP       QUIT
 
 Where Flink SQL and ksqlDB have different words for the same thing, both are accepted. The text of a SELECT is not
-checked here; steps/sql_query.py does so when the tables are known.
+checked here; expressions/query.py does so when the tables are known.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from ottla.pipelines.expressions.problems import SqlError
 from ottla.pipelines.sql.declarations import Reader
 from ottla.pipelines.sql.flink_windows import in_sparks_words
 from ottla.pipelines.sql.other_words import CREATED, INTO_TOPIC, NOT_THERE, STATEMENTS, check_hints, check_words
 from ottla.pipelines.sql.tables import Table
-from ottla.pipelines.steps.sql_tokens import PIECES, SqlError, Token, tokenize
+from ottla.pipelines.sql.tokens import PIECES, Token, tokenize
 
 SHOWN = ("TABLES", "TOPICS", "PIPELINES")
 OTHERS_SHOWN = {"STREAMS": "TABLES", "QUERIES": "PIPELINES", "JOBS": "PIPELINES"}  # names in ksqlDB and Flink

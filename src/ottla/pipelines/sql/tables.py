@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from ottla.pipelines.expressions.problems import SqlError
 from ottla.pipelines.sql.other_words import FORMAT_CURES, option_cure
-from ottla.pipelines.steps.sql_tokens import SqlError
 
 RECORD_COLUMNS = {
     "rowtime": "timestamp", "rowkey": "cast(key AS string)", "rowpartition": "partition", "rowoffset": "offset",

@@ -7,24 +7,27 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
+from ottla.pipelines.expressions.texts import check_expression
 from ottla.pipelines.model.row_order import ELEMENT_POSITION, RowOrder
+from ottla.pipelines.model.specs import ON_ERROR, OnError
+from ottla.pipelines.steps.failing_values import Expression, compute, independent
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import quoted, shown
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, type_name
 from ottla.pipelines.steps.parsing.text_formats import parse_number
 from ottla.pipelines.steps.parsing.time_formats import to_time, within_supported_years
-from ottla.pipelines.steps.sql_safety import check_expression
 from ottla.pipelines.steps.step import StepError, StepKind
 
 FieldProblem = tuple[str, str, str]
 DIGITS_MAX = 38  # of a decimal
 
+SELECTED = "_selected_"  # temporary columns
 ELEMENT_NUMBER = "_at"  # temporary column: the element's number
 
 LAST = re.compile(r"last[ _-]?(\d{1,3})")
@@ -36,6 +39,7 @@ class Select:
     """Keep only these columns."""
 
     columns: list[str] | dict[str, str] = field(metadata={"doc": "names, or new name: SQL expression"})
+    on_error: OnError | None = field(default=None, metadata=ON_ERROR)
     KIND: ClassVar[StepKind] = "marks"
 
     def problems(self) -> Iterator[FieldProblem]:
@@ -45,11 +49,16 @@ class Select:
 
     def apply(self, frame: Frame) -> Frame:
         if isinstance(self.columns, Mapping):
-            return _without_lost_event_time(frame.select({name: F.expr(text) for name, text in self.columns.items()}))
+            return _without_lost_event_time(self._computed(frame, self.columns))
         for path in self.columns:
             require_columns(frame, [path.split(".")[0]] if path not in frame.columns else [path])
         chosen = {name: column_of(frame, path) for name, path in _selected_columns(self.columns).items()}
         return _without_lost_event_time(frame.select(chosen))
+
+    def _computed(self, frame: Frame, columns: Mapping[str, str]) -> Frame:
+        made = {f"{SELECTED}{number}": Expression(text) for number, text in enumerate(columns.values())}
+        computed = compute(frame, made, self.on_error)
+        return computed.select({name: F.col(column) for name, column in zip(columns, made, strict=True)})
 
     def row_order(self, before: RowOrder) -> RowOrder:
         plain = {old.strip("` "): new for new, old in _selected_columns(self.columns).items()}
@@ -104,7 +113,9 @@ class Cast:
     """Change the type of columns; values that do not fit die, or become null."""
 
     columns: dict[str, str] = field(metadata={"doc": "column: type"})
-    on_error: Literal["die", "null"] = field(default="die", metadata={"doc": "handling of values that do not fit"})
+    on_error: OnError | None = field(
+        default=None, metadata={**ON_ERROR, "doc": "values that do not fit: dead, null or fail (the pipeline's)"}
+    )
     KIND: ClassVar[StepKind] = "marks"
 
     def problems(self) -> Iterator[FieldProblem]:
@@ -121,11 +132,14 @@ class Cast:
             wanted = parse_type(text)
             old = F.col(quoted(name))
             new = _cast(old, kinds[name], wanted)
-            if self.on_error == "die":
-                reason = F.concat(
-                    F.lit(f"column `{name}`: "), shown(old.cast("string")), F.lit(f" is no {type_name(wanted)}")
-                )
-                frame = frame.mark_dead(old.isNotNull() & new.isNull(), reason)
+            reason = F.concat(
+                F.lit(f"column `{name}`: "), shown(old.cast("string")), F.lit(f" is no {type_name(wanted)}")
+            )
+            on_error, does_not_fit = self.on_error or frame.context.on_error, old.isNotNull() & new.isNull()
+            if on_error == "dead":
+                frame = frame.mark_dead(does_not_fit, reason)
+            elif on_error == "fail":
+                new = F.when(does_not_fit, F.raise_error(reason)).otherwise(new)
             frame = frame.with_columns({name: new})
         return frame
 
@@ -138,6 +152,7 @@ class Derive:
     """Compute columns with SQL expressions; later ones may use earlier ones."""
 
     columns: dict[str, str] = field(metadata={"doc": "column: SQL expression"})
+    on_error: OnError | None = field(default=None, metadata=ON_ERROR)
     KIND: ClassVar[StepKind] = "marks"
 
     def problems(self) -> Iterator[FieldProblem]:
@@ -145,8 +160,8 @@ class Derive:
         yield from _expression_problems(self.columns)
 
     def apply(self, frame: Frame) -> Frame:
-        for name, text in self.columns.items():
-            frame = frame.with_columns({name: F.expr(text)})
+        for group in independent({name: Expression(text) for name, text in self.columns.items()}):
+            frame = compute(frame, group, self.on_error)
         return frame if frame.event_time not in self.columns else replace(frame, event_time=None)
 
     def row_order(self, before: RowOrder) -> RowOrder:

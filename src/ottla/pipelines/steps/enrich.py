@@ -29,7 +29,14 @@ from ottla.pipelines.model.specs import Duration
 from ottla.pipelines.steps.arrow_values import to_declared_types
 from ottla.pipelines.steps.columns import require_columns
 from ottla.pipelines.steps.frame import AppliedStep, Frame
-from ottla.pipelines.steps.lookups.databases import Database, database_file, database_in, parameters, query_problem
+from ottla.pipelines.steps.lookups.databases import (
+    Database,
+    database_file,
+    database_in,
+    parameters,
+    query_problem,
+    url_problem,
+)
 from ottla.pipelines.steps.lookups.lookup_client import Answer, Key, LookupSettings, LookupTarget, Row, client_for
 from ottla.pipelines.steps.lookups.web_service import WebAddress, address_problem, headers_problem, key_names
 from ottla.pipelines.steps.parsing.reader import PROBLEM, arrow_function, quoted
@@ -106,8 +113,12 @@ class Enrich:
         for name in ("headers", "fields"):
             if getattr(self, name):
                 yield name, "is for http alone", "leave it out; name the columns in the query"
-        if self.sqlalchemy is not None and importlib.util.find_spec("sqlalchemy") is None:
+        if self.sqlalchemy is None:
+            return
+        if importlib.util.find_spec("sqlalchemy") is None:
             yield "sqlalchemy", "SQLAlchemy is not installed", "pip install 'ottla[databases]'"
+        elif problem := url_problem(self.sqlalchemy):
+            yield "sqlalchemy", problem, "write duckdb:///FILE"
 
     @property
     def _key_field(self) -> str:

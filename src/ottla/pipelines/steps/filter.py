@@ -7,7 +7,7 @@ several of these. Regular expressions use RE2 through Arrow: unlike Java's, no t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import ClassVar
 
@@ -17,15 +17,18 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
+from ottla.pipelines.expressions.texts import check_condition, column_of_sql
 from ottla.pipelines.model.row_order import SOURCE_ORDER, RowOrder
+from ottla.pipelines.model.specs import ON_ERROR, OnError
 from ottla.pipelines.steps.classifier import Classifier, keep_class
 from ottla.pipelines.steps.columns import require_columns
+from ottla.pipelines.steps.failing_values import Expression, compute
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.patterns import check_pattern, to_re2
 from ottla.pipelines.steps.parsing.reader import arrow_function, first_true, quoted
-from ottla.pipelines.steps.sql_safety import check_condition
 from ottla.pipelines.steps.step import StepError, StepKind
 
+CONDITION = "_condition_"  # temporary columns
 BUCKETS = 1_000_000
 
 
@@ -37,6 +40,7 @@ class Filter:
     matches: dict[str, str] = field(default_factory=dict, metadata={"doc": "column: regular expression found in it"})
     equals: dict[str, object] = field(default_factory=dict, metadata={"doc": "column: value, or list of values"})
     classifier: Classifier | None = field(default=None, metadata={"doc": "a trained model, and the classes to keep"})
+    on_error: OnError | None = field(default=None, metadata=ON_ERROR)
     KIND: ClassVar[StepKind] = "marks"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
@@ -57,21 +61,32 @@ class Filter:
     def apply(self, frame: Frame) -> Frame:
         require_columns(frame, [*self.matches], "matches")
         require_columns(frame, [*self.equals], "equals")
-        conditions = list(self._conditions())
+        # Outside the computed expression: they call Python.
+        conditions = [
+            contains_match(F.col(quoted(column)).cast("string"), pattern) for column, pattern in self.matches.items()
+        ]
+        computed = self._computed()
+        if computed is not None:
+            frame = compute(frame, {CONDITION: computed}, self.on_error)
+            conditions.insert(0, F.col(CONDITION))
         if conditions:
             frame = frame.mark_filtered_unless(reduce(Column.__and__, conditions))
+        frame = replace(frame, rows=frame.rows.drop(CONDITION))
         return keep_class(frame, self.classifier) if self.classifier else frame
 
     def row_order(self, before: RowOrder) -> RowOrder:
         return before
 
-    def _conditions(self) -> Iterator[Column]:
-        if self.where:
-            yield F.expr(self.where)
+    def _computed(self) -> Expression | None:
+        """`where` and `equals` as one expression: in a row that the first part filters, nothing else is evaluated."""
+        found = [(self.where, column_of_sql(self.where))] if self.where else []
         for column, wanted in self.equals.items():
-            yield F.col(quoted(column)).isin(list(wanted) if isinstance(wanted, list | tuple) else [wanted])
-        for column, pattern in self.matches.items():
-            yield contains_match(F.col(quoted(column)).cast("string"), pattern)
+            values = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+            found.append((f"{column} equals {wanted}", F.col(quoted(column)).isin(values)))
+        if not found:
+            return None
+        whole = reduce(Column.__and__, (condition for _, condition in found))
+        return Expression(" and ".join(text for text, _ in found), whole)
 
 
 def contains_match(text: Column, pattern: str) -> Column:
@@ -89,6 +104,7 @@ class Rule:
     """Records for which one of these conditions is not true die, with the name of the rule as the reason."""
 
     rules: dict[str, str] = field(metadata={"doc": "name: SQL condition"})
+    on_error: OnError | None = field(default=None, metadata=ON_ERROR)
     KIND: ClassVar[StepKind] = "marks"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
@@ -100,11 +116,14 @@ class Rule:
                 yield "rules", f"{name}: {text!r} {problem}", ""
 
     def apply(self, frame: Frame) -> Frame:
+        made = {f"{CONDITION}{number}": Expression(text) for number, text in enumerate(self.rules.values())}
+        frame = compute(frame, made, self.on_error)
         broken = [
-            (~F.coalesce(F.expr(text), F.lit(False)), F.lit(f"rule broken: {name}"))
-            for name, text in self.rules.items()
+            (~F.coalesce(F.col(column), F.lit(False)), F.lit(f"rule broken: {name}"))
+            for name, column in zip(self.rules, made, strict=True)
         ]
-        return frame.mark_dead(reduce(Column.__or__, [condition for condition, _ in broken]), first_true(broken))
+        frame = frame.mark_dead(reduce(Column.__or__, [condition for condition, _ in broken]), first_true(broken))
+        return replace(frame, rows=frame.rows.drop(*made))
 
     def row_order(self, before: RowOrder) -> RowOrder:
         return before

@@ -11,7 +11,8 @@ Rules:
    the marks in one observation and drops marked rows: one pass for any number of steps, and every row is accounted for.
 2. Settle before steps that merge rows or run user code.
 3. Frames are values: each method returns a new one.
-4. No expression may fail on data: a failed computation is null or a reason to die (`try_cast` and similar).
+4. No expression may fail on data: a failed computation is null or a reason to die (`try_cast` and similar, and
+   failing_values.py for SQL of the user).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from ottla.pipelines.model.row_order import ELEMENT_POSITION, TIME_MICROS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from ottla.pipelines.model.specs import OnError
 
 FATE = "_fate"
 REASON = "_reason"
@@ -50,6 +53,10 @@ class StepContext(Protocol):
     @property
     def registry(self) -> RegistryAddress | None:
         """The registry with the writers' schemas."""
+
+    @property
+    def on_error(self) -> OnError:
+        """For steps that do not choose."""
 
     @property
     def is_counting(self) -> bool:
@@ -161,12 +168,15 @@ class Frame:
         filtered = (F.col(FATE) == ALIVE) & ~F.coalesce(condition, F.lit(False))
         return self._with_marks({FATE: F.when(filtered, F.lit(self.mark)).otherwise(F.col(FATE))})
 
-    def mark_dead(self, condition: Column, reason: Column | str) -> Frame:
-        """Mark rows as dead if the condition is true; null counts as false."""
+    def mark_dead(self, condition: Column, reason: Column | str, others: Mapping[str, Column] | None = None) -> Frame:
+        """Mark rows as dead if the condition is true; null counts as false. `others` are columns to add, computed for
+        the rows that stay alive: one projection is faster than two."""
         text = F.lit(reason) if isinstance(reason, str) else reason
-        dies = (F.col(FATE) == ALIVE) & F.coalesce(condition, F.lit(False))
+        is_true = F.coalesce(condition, F.lit(False))
+        dies, lives = (F.col(FATE) == ALIVE) & is_true, (F.col(FATE) == ALIVE) & ~is_true
         return self._with_marks(
             {
+                **{name: F.when(lives, value) for name, value in (others or {}).items()},
                 REASON: F.when(dies, text).otherwise(F.col(REASON)),
                 FATE: F.when(dies, F.lit(-self.mark)).otherwise(F.col(FATE)),
             }

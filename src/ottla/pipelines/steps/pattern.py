@@ -20,6 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
+from ottla.pipelines.expressions.texts import check_condition, column_of_sql
 from ottla.pipelines.model.row_order import TIME_MICROS, RowOrder
 from ottla.pipelines.model.specs import Duration
 from ottla.pipelines.steps.columns import require_columns
@@ -28,7 +29,6 @@ from ottla.pipelines.steps.keyed_frame import MADE, KeyedProgram, result_time_co
 from ottla.pipelines.steps.lateness import track_late_rows
 from ottla.pipelines.steps.parsing.reader import quoted
 from ottla.pipelines.steps.sequence_matcher import OUTCOME, Emit, SequenceMatcher, Several
-from ottla.pipelines.steps.sql_safety import check_condition
 from ottla.pipelines.steps.step import StepError, StepKind
 
 CONDITIONS_MAX = 20
@@ -82,7 +82,7 @@ class Pattern:
     def apply(self, frame: Frame) -> Frame:
         require_columns(frame, self.by, "by")
         time = result_time_column(frame, self.by)
-        conditions = [F.expr(text) for _, text in self.conditions]
+        conditions = [column_of_sql(text) for _, text in self.conditions]
         known = reduce(Column.__and__, (F.col(quoted(name)).isNotNull() for name in self.by))
         wanted = reduce(Column.__or__, (F.coalesce(each, F.lit(False)) for each in conditions))
         frame = track_late_rows(frame.filter_counted(known & wanted))

@@ -6,8 +6,8 @@
 A stream of a compacted topic can be read as a table: `newest_of: {customers: [id]}` gives the newest row of each record
 key (of these columns, for records without key), read again in every batch, as in `join`.
 
-The text is checked before Spark sees it (sql_safety.py). Aggregates keep state: put a `watermark` before, or the state
-of a stream grows without end. Rows that a WHERE on the stream alone removes count as filtered.
+Spark gets text that is written from the checked tree (expressions/query.py). Aggregates keep state: put a `watermark`
+before, or the state of a stream grows without end. Rows that a WHERE on the stream alone removes count as filtered.
 """
 
 from __future__ import annotations
@@ -16,23 +16,21 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
+from ottla.pipelines.expressions.problems import SqlError
+from ottla.pipelines.expressions.query import STREAM, Query, Where, grouping_columns, read_query, where_of
 from ottla.pipelines.model.row_order import RowOrder, unique_by
 from ottla.pipelines.steps.columns import require_columns
 from ottla.pipelines.steps.frame import ALIVE, FATE, Frame
 from ottla.pipelines.steps.join import newest_rows
 from ottla.pipelines.steps.join_tables import file_table
 from ottla.pipelines.steps.parsing.reader import quoted
-from ottla.pipelines.steps.sql_groups import grouping_columns
-from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
-from ottla.pipelines.steps.sql_safety import check_query
-from ottla.pipelines.steps.sql_tokens import SqlError
-from ottla.pipelines.steps.sql_where import Where, where_of
 from ottla.pipelines.steps.step import StepError, StepKind
 
 if TYPE_CHECKING:
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
 
 # Stateful operators in Spark's plan text.
 STATEFUL = re.compile(r"^\W*(?:Aggregate|Distinct|Deduplicate\w*|GlobalLimit|Window)\b", re.MULTILINE)
+PARSED = 100  # queries: each is read for its problems, its plan and its description
 TABLE_DEAD = "dead_table"  # number of unreadable records of a table
 
 
@@ -62,20 +61,25 @@ class Sql:
     def files(self) -> Iterator[tuple[str, str]]:
         yield from (("tables", file) for file in self.tables.values())
 
+    def parsed(self) -> Query:
+        """Raises SqlError."""
+        return _read(self.query, (*self.streams, *self.tables, *self.newest_of))
+
     def problems(self) -> Iterator[tuple[str, str, str]]:
         names = [*self.streams, *self.tables, *self.newest_of]
-        problem = check_query(self.query, names)
-        if problem:
-            yield "query", problem, ""
+        try:
+            query = self.parsed()
+        except SqlError as problem:
+            yield "query", str(problem), ""
             return
-        if not self.newest_of and STREAM not in rewrite_query(self.query, names).tables.values():
+        if not self.newest_of and STREAM not in query.tables.values():
             yield "query", "does not read the stream", "write FROM stream"
         if STREAM in names or len({name.lower() for name in names}) < len(names):
             yield "streams", "names must be unique, and `stream` is this stream", ""
 
     def apply(self, frame: Frame) -> Frame:
         try:
-            query = rewrite_query(self.query, [*self.streams, *self.tables, *self.newest_of])
+            query = self.parsed()
         except SqlError as problem:
             raise StepError(str(problem), field="query") from None
         spark = frame.context.spark
@@ -86,7 +90,7 @@ class Sql:
             **{name.lower(): file_table(spark, frame.context.folder, file) for name, file in self.tables.items()},
             **{name.lower(): self._newest(frame, name) for name in self.newest_of},
         }
-        frame, rows[STREAM] = _counted(frame, where_of(self.query), rows[STREAM])
+        frame, rows[STREAM] = _counted(frame, where_of(query.tree), rows[STREAM])
         result = _run(spark, query, rows)
         used = [rows[name] for name in set(query.tables.values())]
         if frame.is_streaming and (self.streams or _keeps_state(result, used)):
@@ -119,6 +123,11 @@ class Sql:
             _, rows = frame.context.observe(table.rows, [F.count_if(F.col(FATE) < ALIVE).alias(TABLE_DEAD)])
             table = replace(table, rows=rows)
         return newest_rows(table, list(self.newest_of[name]))
+
+
+@lru_cache(PARSED)
+def _read(text: str, tables: tuple[str, ...]) -> Query:
+    return read_query(text, tables)
 
 
 def visible(frame: Frame) -> DataFrame:

@@ -21,6 +21,7 @@ from ottla.pipelines.model.row_order import RowOrder, unique_by
 from ottla.pipelines.model.specs import Duration
 from ottla.pipelines.steps.event_time import WINDOW_END, WINDOW_START, WINDOW_TIME
 from ottla.pipelines.steps.frame import Frame
+from ottla.pipelines.steps.parsing.reader import quoted
 from ottla.pipelines.steps.step import StepKind
 from ottla.pipelines.steps.window import WINDOW, Aggregates, span_problems, window_span, with_window_columns
 
@@ -60,7 +61,7 @@ class Top:
     def apply(self, frame: Frame) -> Frame:
         frame, span = window_span(frame, self.size, self.slide)
         if self.approximate:
-            best = F.expr(f"approx_top_k(`{self.of[0]}`, {self.k}, {ITEMS_TRACKED})")
+            best = F.expr(f"approx_top_k({quoted(self.of[0])}, {self.k}, {ITEMS_TRACKED})")
             grouped = frame.rows.groupBy(span.alias(WINDOW), *self.by).agg(best.alias(BEST))
             frame = with_window_columns(frame.stateful(1), grouped, self.by)
             return frame.merged(self._ranked(frame.rows, [("item", self.of[0]), ("count", self.as_)]), WINDOW_END)

@@ -27,6 +27,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
+from ottla.pipelines.expressions.texts import check_expression, column_of_sql
 from ottla.pipelines.model.row_order import RowOrder, unique_by
 from ottla.pipelines.model.specs import Duration
 from ottla.pipelines.steps.event_time import (
@@ -40,7 +41,6 @@ from ottla.pipelines.steps.event_time import (
 )
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.lateness import observe_window_ends
-from ottla.pipelines.steps.sql_safety import check_expression
 from ottla.pipelines.steps.step import StepError, StepKind
 
 PERCENTILE = re.compile(r"p(\d{1,2})(?:_.+)?")
@@ -115,7 +115,7 @@ class Aggregates:
         made += [F.max_by(F.col(old), _order(time, old)).alias(new) for new, old in self.last.items()]
         made += [F.approx_count_distinct(old, 0.02).alias(new) for new, old in self.distinct.items()]
         made += [_percentile(frame, new, old) for new, old in self.percentile.items()]
-        return made + [F.expr(sql).alias(new) for new, sql in self.aggregates.items()]
+        return made + [column_of_sql(sql).alias(new) for new, sql in self.aggregates.items()]
 
 
 def _order(time: Column, old: str) -> Column:

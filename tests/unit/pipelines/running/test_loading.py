@@ -54,6 +54,12 @@ def test_the_command_line_changes_fields(tmp_path: Path, text: str) -> None:
     assert getattr(made.streams["main"].sinks[0], "topic", None) == "other"
 
 
+def test_nothing_changes_what_an_error_is(tmp_path: Path) -> None:
+    path = file(tmp_path, YAML, "p.yaml")
+    with pytest.raises(PipelineError, match="on_error"):
+        load_pipeline(path, dict([parse_change("spark.sql.ansi.enabled=false")]))
+
+
 @pytest.mark.parametrize("change", ["streams.main.nothing=1", "to.7.topic=x", "name.x=1", "evry=1 s"])
 def test_a_change_that_leads_nowhere_is_refused(tmp_path: Path, change: str) -> None:
     with pytest.raises(PipelineError):

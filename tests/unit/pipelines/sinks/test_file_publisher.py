@@ -207,4 +207,4 @@ def test_producers_that_are_kept_are_few(cluster: Cluster) -> None:
     publisher = TransactionalPublisher()
     for number in range(file_publisher.PRODUCERS_KEPT_MAX + 5):
         publisher.publish(SETTINGS, WORK._replace(number=number), batches)
-    assert repr(publisher).startswith(f"Publisher({file_publisher.PRODUCERS_KEPT_MAX} producers")
+    assert repr(publisher).startswith(f"TransactionalPublisher({file_publisher.PRODUCERS_KEPT_MAX} producers")

@@ -84,6 +84,7 @@ def test_settings_that_could_run_code_are_refused_with_the_reason(key: str, reas
         ("spark.sql.session.timeZone", "${env:SECRET}", "may not refer to variables"),
         ("spark.sql.session.timeZone", "UTC\nspark.jars=x", "may not refer to variables"),
         ("spark.sql.shuffle.partitions.x", "1", "not known"),
+        ("spark.sql.ansi.enabled", "false", "cannot be changed"),
     ],
 )
 def test_settings_with_their_own_field_or_hidden_effects_are_refused(key: str, value: str, words: str) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.pipelines.expressions.problems import SqlError
 from ottla.pipelines.model.inference import infer_json
 from ottla.pipelines.sql.catalog import Catalog, compare
 from ottla.pipelines.sql.documents import Head
 from ottla.pipelines.sql.tables import Table
-from ottla.pipelines.steps.sql_tokens import SqlError
 
 
 def told(columns: dict[str, str], *samples: bytes) -> list[str]:

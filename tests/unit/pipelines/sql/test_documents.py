@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from ottla.pipelines.expressions.problems import SqlError, UnknownTableError
 from ottla.pipelines.model.pipeline import read_pipeline
 from ottla.pipelines.source.data_loss import LOSS_HINT
 from ottla.pipelines.sql.completion import candidates
-from ottla.pipelines.sql.documents import Head, document_of, late_words, origin_of, output_of, tables_in, without_limit
+from ottla.pipelines.sql.documents import Head, document_of, late_words, output_of, tables_in, without_limit
 from ottla.pipelines.sql.execution import records_per_task, without_checkpoints
 from ottla.pipelines.sql.losses import Losses, count_losses
 from ottla.pipelines.sql.tables import Table, stream_of
-from ottla.pipelines.steps.sql_tokens import SqlError, UnknownTableError
 from ottla.pipelines.steps.step_table import STEPS
 
 ORDERS = Table("orders", "orders", columns={"id": "bigint", "at": "timestamp"}, event_time="AT", delay="5 seconds")
@@ -50,7 +50,7 @@ def test_other_tables_are_streams_and_those_with_a_key_are_the_newest_rows() -> 
     step = result["steps"][0]["sql"]
     assert step["streams"] == {"page_views": "page_views"}
     assert step["newest_of"] == {"customers": ["id"]}
-    assert "FROM customers c JOIN stream o" in step["query"]
+    assert "FROM customers AS c JOIN stream AS o" in step["query"]
     assert "JOIN page_views AS `page-views`" in step["query"]
 
 
@@ -110,9 +110,9 @@ def test_a_position_in_sparks_text_maps_to_the_users_text() -> None:
     text = "SELECT id,\n  nope -- a comment\nFROM   orders"
     query, _ = tables_in(text, TABLES)
     sparks = "SELECT id , nope FROM view_3f9a AS `orders`"
-    assert origin_of(query, sparks, sparks.index("nope")) == text.index("nope")
-    assert origin_of(query, sparks, sparks.index("view_")) == text.index("orders")
-    assert origin_of(query, sparks, 1000) is None
+    assert query.origin(sparks, sparks.index("nope")) == text.index("nope")
+    assert query.origin(sparks, sparks.index("view_")) == text.index("orders")
+    assert query.origin(sparks, 1000) is None
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ottla.pipelines.expressions.problems import SqlError
 from ottla.pipelines.sql.flink_windows import in_sparks_words
-from ottla.pipelines.steps.sql_tokens import SqlError
 
 
 def squeezed(text: str) -> str:

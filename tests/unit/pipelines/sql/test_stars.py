@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.pipelines.sql.documents import check_comparisons, origin_of, tables_in
+from ottla.pipelines.expressions.problems import SqlError
+from ottla.pipelines.sql.documents import check_comparisons, tables_in
 from ottla.pipelines.sql.tables import Table
-from ottla.pipelines.steps.sql_tokens import SqlError
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_an_error_position_of_spark_is_mapped_after_a_star() -> None:
     text = "SELECT rowtime, rowkey, *, wrong FROM t"
     query, _ = tables_in(text, ["t"])
     spark_text = query.renamed({"t": "t"})
-    assert origin_of(query, spark_text, spark_text.index("wrong")) == text.index("wrong")
+    assert query.origin(spark_text, spark_text.index("wrong")) == text.index("wrong")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.pipelines.expressions.problems import SqlError
 from ottla.pipelines.sql.statements import (
     CreatePipeline,
     CreateTable,
@@ -22,7 +23,6 @@ from ottla.pipelines.sql.statements import (
     split,
 )
 from ottla.pipelines.sql.tables import Table
-from ottla.pipelines.steps.sql_tokens import SqlError
 
 
 def texts(text: str) -> tuple[list[str], str]:

@@ -9,11 +9,19 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from ottla.pipelines.steps.arrow_values import to_declared_types
-from ottla.pipelines.steps.lookups.databases import Database, for_psycopg, parameters, query_problem
+from ottla.pipelines.steps.lookups.databases import (
+    Database,
+    database_in,
+    for_psycopg,
+    parameters,
+    query_problem,
+    url_problem,
+)
 from ottla.pipelines.steps.lookups.lookup_client import (
     FAILED_KEYS_MAX,
     Answer,
@@ -252,6 +260,23 @@ WANTED = pa.struct(
         ("list", pa.list_(pa.int32())),
     ]
 )  # fmt: skip
+
+
+def test_duckdb_reads_its_own_file_and_no_other(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "shop.db")) as database:
+        database.execute("CREATE TABLE products AS SELECT 1 AS id, 'sock' AS name")
+    (tmp_path / "secret.txt").write_text("secret")
+    url = database_in(str(tmp_path), "duckdb:///shop.db")
+    products = Database("sqlalchemy", url, "SELECT name FROM products WHERE id = :id", ("name",)).connect()
+    assert products.lookup((1,)) == {"name": "sock"}
+    products.close()
+    for source in (f"read_text('{tmp_path / 'secret.txt'}')", f"read_csv('{tmp_path / 'secret.txt'}')"):
+        other = Database("sqlalchemy", url, f"SELECT * FROM {source} WHERE 1 = :id", ("content",)).connect()
+        with pytest.raises(LookupFailedError, match="file system operations are disabled"):
+            other.lookup((1,))
+        other.close()
+    assert url_problem("duckdb:///shop.db") is None
+    assert "not allowed for DuckDB" in str(url_problem("duckdb:///shop.db?enable_external_access=true"))
 
 
 def test_values_become_the_columns_that_are_declared() -> None:

@@ -20,6 +20,8 @@ from ottla.pipelines.steps.lookups.lookup_client import Key, LookupFailedError, 
 Kind = Literal["sqlite", "postgres", "sqlalchemy"]
 
 FILE_DATABASES = ("sqlite", "duckdb")
+# A SELECT of DuckDB can read any file (read_text, read_csv, FROM 'file'), unless its database is opened like this.
+DUCKDB_OPTIONS = {"enable_external_access": "false", "access_mode": "read_only"}
 # Quoted text and casts (::) are skipped; any other colon starts a parameter.
 PARAMETER = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|::|:([A-Za-z_]\w*)", re.DOTALL)
 
@@ -60,13 +62,33 @@ def database_file(url: str) -> str | None:
 
 
 def database_in(folder: str, url: str) -> str:
-    """The same URL, with the file path resolved in the folder."""
+    """The same URL, with the file path resolved in the folder, and without access to other files."""
     import sqlalchemy as sa  # noqa: PLC0415
 
     file = database_file(url)
+    if is_duckdb(url):
+        url = sa.make_url(url).set(query=DUCKDB_OPTIONS).render_as_string(hide_password=False)
     if not file or file.startswith("file:"):
         return url
     return sa.make_url(url).set(database=str(Path(folder, file).resolve())).render_as_string(hide_password=False)
+
+
+def url_problem(url: str) -> str | None:
+    """Why the URL of a database is invalid."""
+    import sqlalchemy as sa  # noqa: PLC0415
+
+    if is_duckdb(url) and sa.make_url(url).query:
+        return "has options, which are not allowed for DuckDB: they could open other files"
+    return None
+
+
+def is_duckdb(url: str) -> bool:
+    import sqlalchemy as sa  # noqa: PLC0415
+
+    try:
+        return sa.make_url(url).get_backend_name() == "duckdb"
+    except (sa.exc.ArgumentError, ValueError):
+        return False
 
 
 def parameters(query: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.pipelines.steps.sql_groups import grouping_columns
+from ottla.pipelines.expressions.query import grouping_columns
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.pipelines.steps.sql_query import rewrite_query
-from ottla.pipelines.steps.sql_safety import check_condition, check_expression, check_query
+from ottla.pipelines.expressions.query import check_query, read_query
+from ottla.pipelines.expressions.texts import check_condition, check_expression
 
 GOOD_EXPRESSIONS = [
     "page IS NOT NULL",
@@ -276,9 +276,9 @@ def test_hostile_queries_are_refused(text: str) -> None:
 
 
 def test_tables_get_the_names_that_spark_knows_and_keep_theirs_as_alias() -> None:
-    query = rewrite_query("SELECT stream.a, u.b FROM stream JOIN users u ON stream.a = u.a", ["users"])
+    query = read_query("SELECT stream.a, u.b FROM stream JOIN users u ON stream.a = u.a", ["users"])
     assert query.text({"stream": "v1", "users": "v2"}) == (
-        "SELECT stream . a , u . b FROM v1 AS `stream` JOIN v2 u ON stream . a = u . a"
+        "SELECT `stream` . `a` , `u` . `b` FROM v1 AS `stream` JOIN v2 AS `u` ON `stream` . `a` = `u` . `a`"
     )
 
 

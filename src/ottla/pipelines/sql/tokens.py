@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
+
+from ottla.pipelines.expressions.problems import SqlError
 
 LENGTH_MAX = 50_000
 TOKENS_MAX = 5_000
@@ -48,20 +49,6 @@ class Token(NamedTuple):
 
 
 END = Token("symbol", "")
-
-
-class SqlError(ValueError):
-    """Text that is not allowed or not SQL; the text has the reason, and `at` the position."""
-
-    at: int | None = None
-
-
-class UnknownTableError(SqlError):
-    """Reads a table that is not allowed."""
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"reads {name}; it may only read {', '.join(sorted(known))}")
-        self.name = name
 
 
 def tokenize(text: str) -> list[Token]:
