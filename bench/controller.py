@@ -27,13 +27,13 @@ from ottla.base.clock import SystemClock
 from ottla.base.gc_pause import configure_collector
 from ottla.base.names import TopicPartition
 from ottla.broker.cluster.metadata_poller import apply_offloaded
+from ottla.broker.encoded_topics_cache import EncodedTopicsCache
 from ottla.broker.handlers.metadata import TOPICS_PER_SLICE
-from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.offload import chunks
 from ottla.controller.cluster.deltas import Place
 from ottla.controller.decisions.decision import Decision, partition_operations
+from ottla.controller.decisions.elect_leaders import ElectionType, decide_elections
 from ottla.controller.decisions.isr_changes import ANY_BROKER_EPOCH, IsrChange
-from ottla.controller.decisions.preferred_election import ElectionType, decide_elections
 from ottla.controller.decisions.topic_changes import NewPartitions, NewTopic
 from ottla.controller.image import MetadataImage
 from ottla.protocol.codec import decode_response
@@ -288,7 +288,7 @@ async def join(cluster: PlayedCluster, meter: Meter) -> dict[str, float]:
 
 async def ask_all(image: MetadataImage, meter: Meter) -> dict[str, float]:
     """Metadata of all topics for a client: the first request after a broker change, and the next."""
-    kept = MetadataCache()
+    kept = EncodedTopicsCache()
     times = []
     for _ in "ab":
         meter.begin()

@@ -15,7 +15,7 @@ from bench.played_store import PlayedEnsemble, PlayedStore
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.names import TopicPartition
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.controller import tree
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.encoded_deltas import encode_answer
@@ -38,7 +38,7 @@ class Candidate:
         clock = SystemClock()
         self.number = number
         self.images = MetadataCache()
-        live = DynamicConfig(BrokerSettings({"broker.id": str(number), "min.insync.replicas": "2"}))
+        live = DynamicBrokerConfig(BrokerSettings({"broker.id": str(number), "min.insync.replicas": "2"}))
         self.controller = ClusterController(store, clock, live, live.check_topic_configs, Random(number), self.images)
         self.membership = ClusterMembership(store, clock, live, self.controller, self.images, answers)
         self._upkeep = LeaderRebalancer(

@@ -108,14 +108,14 @@ BUGS = [
     in_one_place(
         "a change that could not be written is taken for seen",
         "consumer_members",
-        "groups/target_assignment.py",
+        "groups/consumer_group_update.py",
         "        if not self.records:",
         "        if True:",
     ),
     in_one_place(
         "a new topic size goes unnoticed",
         "consumer_members",
-        "groups/target_assignment.py",
+        "groups/consumer_group_update.py",
         "        if self._has_subscription_changed or metadata_hash != self._group.metadata_hash:\n",
         "        if self._has_subscription_changed:\n",
     ),

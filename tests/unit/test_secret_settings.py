@@ -17,7 +17,7 @@ from ottla.base.errors import Error
 from ottla.base.listeners import SASL_KEYS, TLS_KEYS
 from ottla.base.settings import SettingsError
 from ottla.broker.audit.event import encode_event
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.broker.security.listener_mechanisms import listener_rules
 from ottla.cli.java.options import OptionError
 from ottla.cli.kafka.configs import parse_added, redact_arguments
@@ -135,7 +135,7 @@ def test_logs_audit_and_tools_show_no_passwords(name: str, value: str) -> None:
     assert cluster.is_secret(name) or "certificate" in name  # which the console shows of its own properties
     settings = BrokerSettings({"node.id": "1", name: value})
     assert MARK not in repr(settings)
-    DynamicConfig(settings).apply_image(MetadataImage().with_broker_config("1", {name: value}))
+    DynamicBrokerConfig(settings).apply_image(MetadataImage().with_broker_config("1", {name: value}))
 
 
 @pytest.mark.parametrize("value", VALUES)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.base.security import Operation, ResourceType
 from ottla.base.tasks import notify_safely
 from ottla.broker.responder import Responder
-from ottla.network.connection import ClientInfo
+from ottla.network.connection import ConnectedClient
 from ottla.protocol.apis import ALL_APIS
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Context:
         self,
         broker: BrokerServices,
         responder: Responder,
-        client: ClientInfo,
+        client: ConnectedClient,
         api_key: int,
         api_version: int,
         correlation_id: int,

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
-from ottla.network.connection import ClientInfo
+from ottla.network.connection import ConnectedClient
 from ottla.replication.partition import Partition
 
 NO_SESSION: Final = 0
@@ -40,7 +40,7 @@ class CachedPartition:
         self.last_fetched_epoch = -1  # this and the next field are used for followers only
         self.log_start_offset = -1
         self.partition: Partition | None = None  # cached after the first lookup, and looked up again when it is closed
-        self.authorized_client: ClientInfo | None = None  # the client that may read it, and
+        self.authorized_client: ConnectedClient | None = None  # the client that may read it, and
         self.authorized_generation = -1  # the generation of the ACLs that granted access
         self.sent_high_watermark = UNKNOWN
         self.sent_log_start_offset = UNKNOWN

@@ -31,7 +31,11 @@ from ottla.broker.authorization import start_authorizer
 from ottla.broker.cluster.controller_requests import ControllerRequests
 from ottla.broker.cluster.peers import InterBrokerCalls
 from ottla.broker.configs.connection_options import connection_limits
-from ottla.broker.configs.dynamic_config import STORED_PASSWORDS_CHECK_MS, DynamicConfig, StoredPasswordEncoder
+from ottla.broker.configs.dynamic_broker_config import (
+    STORED_PASSWORDS_CHECK_MS,
+    DynamicBrokerConfig,
+    StoredPasswordEncoder,
+)
 from ottla.broker.coordinator_service.coordinators import Coordinators
 from ottla.broker.coordinator_service.internal_topics import InternalTopicCreator
 from ottla.broker.dispatch import Dispatcher
@@ -42,8 +46,8 @@ from ottla.broker.log_manager.checkpoints import CheckpointWriter, MetadataTrans
 from ottla.broker.log_manager.flusher import Flusher
 from ottla.broker.log_manager.log_cleaner import LogCleaner
 from ottla.broker.log_manager.log_dir_failures import DISK_SPACE_CHECK_MS, DiskSpaceMonitor, LogDirFailureHandler
+from ottla.broker.log_manager.log_dir_loader import IndexRebuilds, LogDirLoader
 from ottla.broker.log_manager.log_dir_moves import LogDirMoves
-from ottla.broker.log_manager.log_loader import IndexRebuilds, LogLoader
 from ottla.broker.log_manager.scheduled_tasks import TaskScheduler
 from ottla.broker.metadata_publisher import BrokerMetadataPublisher
 from ottla.broker.metrics_endpoint.event_loop_load import loop_report
@@ -78,9 +82,9 @@ from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.controller.stores.store import MetadataStore, StoreError
 from ottla.metrics.counters import BrokerCounters
-from ottla.network.listener import Acceptor, SocketServer
 from ottla.network.poller import Poller
 from ottla.network.receiver_thread import ReceiverThread
+from ottla.network.socket_server import Acceptor, SocketServer
 from ottla.network.tls_handshake import OutgoingTls, TlsHandshakes
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.errors import LogDirError
@@ -260,7 +264,7 @@ class Broker:
     def _assemble(self, log_dirs: LogDirs) -> BrokerComponents:
         """Build everything that does not depend on the metadata."""
         settings = self._file_settings
-        node = Node(settings.node_id, DynamicConfig(settings), self._clock, MetadataCache(), self._workers)
+        node = Node(settings.node_id, DynamicBrokerConfig(settings), self._clock, MetadataCache(), self._workers)
         flusher = Flusher(self._workers, log_dirs.sync_times)
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         replicas.lag_ms_max = settings.replica_lag_time_max_ms
@@ -340,7 +344,7 @@ class Broker:
         await self._load_image(parts, advertised_endpoints(settings, listeners))
         parts.authorizer = start_authorizer(node)
         failed_folders = self._watch_log_dirs(parts)
-        loading = LogLoader(node, parts.replicas, parts.publisher, parts.coordinators.on_recovered)
+        loading = LogDirLoader(node, parts.replicas, parts.publisher, parts.coordinators.on_recovered)
         await loading.run(self._stopping)
         failed_folders.report(loading.offline_partitions())
         parts.publisher.on_image(MetadataImage(), node.image)

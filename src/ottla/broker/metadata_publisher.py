@@ -22,7 +22,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.broker.log_manager.checkpoints import MetadataTransactionRecorder
 from ottla.controller import tree
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
@@ -63,7 +63,7 @@ class BrokerMetadataPublisher:
     """After startup, the only component that opens and closes partitions."""
 
     def __init__(
-        self, node_id: int, replicas: ReplicaSet, live: DynamicConfig, clock: Clock, workers: Executor
+        self, node_id: int, replicas: ReplicaSet, live: DynamicBrokerConfig, clock: Clock, workers: Executor
     ) -> None:
         self._node_id = node_id
         self._replicas = replicas
@@ -336,7 +336,7 @@ class BrokerMetadataPublisher:
     def _apply_role(self, replica: Partition, each: HostedPartition) -> None:
         replica.log.settings = each.settings
         try:
-            replica.apply_state(role_of(each.state), self._clock.monotonic_ms())
+            replica.apply_state(partition_state_of(each.state), self._clock.monotonic_ms())
         except Exception:
             logger.exception("cannot apply the role of partition %s, retrying", each.name)
             self._retry_later(each.name.topic)
@@ -355,8 +355,8 @@ def run_all(jobs: Iterable[LogCreation | PendingDirDelete]) -> None:
         job.run()
 
 
-def role_of(state: PartitionImage) -> PartitionState:
-    """Return the role of a partition's replicas, from the image."""
+def partition_state_of(state: PartitionImage) -> PartitionState:
+    """Return the state of a partition for its replica here, from the image."""
     return PartitionState(
         leader=state.leader,
         leader_epoch=state.leader_epoch,

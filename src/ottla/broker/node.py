@@ -1,6 +1,7 @@
 """Basic facts of one broker: id, clock, settings and metadata image.
 
-Components that need more (replicas, the controller, other brokers) get it by name. Compiled with mypyc where possible.
+Components that need more (replicas, the controller, other brokers) get it by name. The server that
+is made of them: main.py. Compiled with mypyc where possible.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.controller.image import MetadataCache, MetadataImage
 
 
@@ -17,7 +18,7 @@ class Node:
     """One broker, without its components."""
 
     def __init__(
-        self, id_: int, live: DynamicConfig, clock: Clock, images: MetadataCache, workers: ThreadPoolExecutor
+        self, id_: int, live: DynamicBrokerConfig, clock: Clock, images: MetadataCache, workers: ThreadPoolExecutor
     ) -> None:
         self.id = id_
         self.dynamic_config = live

@@ -12,7 +12,7 @@ from ottla.broker.fetch_partition_data import NO_RECORDS
 from ottla.protocol.messages.fetch import FetchResponse, PartitionData
 from ottla.quotas.entities import CONSUMER_BYTES, CONSUMER_MESSAGES, PRODUCER_BYTES, PRODUCER_MESSAGES, Entity
 from ottla.quotas.meter import UNBOUNDED
-from ottla.quotas.quota_meters import NO_METERS, QuotaMeter, QuotaMeterRegistry, of_partition, of_topic
+from ottla.quotas.meter_registry import NO_METERS, QuotaMeter, QuotaMeterRegistry, of_partition, of_topic
 from ottla.quotas.rules import Rule
 from ottla.replication.partition import Partition
 from ottla.storage.batch_ranges import limit_records

@@ -29,10 +29,10 @@ from ottla.broker.node import Node
 from ottla.broker.quota_charges import RATE_KEYS, ControllerMutationQuota, TopicShareCache
 from ottla.controller.image import MetadataImage
 from ottla.controller.quota_nodes import quota_entity
-from ottla.network.connection import ClientInfo, Connection
+from ottla.network.connection import ConnectedClient, Connection
 from ottla.quotas.connection_rate import ConnectionRates
 from ottla.quotas.entities import PRODUCER_BYTES, PRODUCER_MESSAGES, of_user
-from ottla.quotas.quota_meters import TOPIC, ClientQuotaMeters, QuotaMeter, QuotaMeterRegistry, Windows, of_broker
+from ottla.quotas.meter_registry import TOPIC, ClientQuotaMeters, QuotaMeter, QuotaMeterRegistry, Windows, of_broker
 from ottla.quotas.request_time import RequestTimeCharge
 from ottla.quotas.rules import Rule, Rules
 from ottla.replication.partition import Partition
@@ -141,7 +141,7 @@ class ClientQuotaManager:
 
     # ---- shares of a client
 
-    def client_shares(self, client: ClientInfo, client_id: str | None) -> ClientQuotaMeters:
+    def client_shares(self, client: ConnectedClient, client_id: str | None) -> ClientQuotaMeters:
         shares = client.quota_shares
         if (
             not isinstance(shares, ClientQuotaMeters)
@@ -212,7 +212,7 @@ class ClientQuotaManager:
 
     # ---- produce
 
-    def _produce_delay_seconds(self, client: ClientInfo, share: QuotaMeter) -> float:
+    def _produce_delay_seconds(self, client: ConnectedClient, share: QuotaMeter) -> float:
         """Return how long a produce is delayed because other connections used up its share."""
         now_ms = self._clock.monotonic_ms()
         wait_ms = share.meter.throttle_time_ms(now_ms)

@@ -1,6 +1,7 @@
 """ServedApi: one row of the table of APIs in handlers/table.py.
 
-The dispatcher, forwarding and ApiVersions derive their behaviour from these rows.
+The dispatcher, forwarding and ApiVersions derive their behaviour from these rows. The
+version of a request is checked in dispatch.py.
 """
 
 from __future__ import annotations

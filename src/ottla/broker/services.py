@@ -14,11 +14,11 @@ from ottla.base.names import TopicPartition
 from ottla.broker.cluster.controller_requests import ControllerRequests
 from ottla.broker.cluster.forwarding import ForwardingManager
 from ottla.broker.coordinator_service.coordinators import Coordinators
+from ottla.broker.encoded_topics_cache import EncodedTopicsCache
 from ottla.broker.fetch_sessions import FetchSessionCache
 from ottla.broker.log_manager.checkpoints import CheckpointWriter
+from ottla.broker.log_manager.log_dir_loader import IndexRebuilds
 from ottla.broker.log_manager.log_dir_moves import LogDirMoves
-from ottla.broker.log_manager.log_loader import IndexRebuilds
-from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.metadata_publisher import BrokerMetadataPublisher
 from ottla.broker.node import Node
 from ottla.broker.quota_manager import ClientQuotaManager
@@ -75,7 +75,7 @@ class BrokerServices:
         self.counters = counters
         self.client_metrics = client_metrics
         self.index_rebuilds = index_rebuilds
-        self.metadata_cache = MetadataCache()
+        self.encoded_topics_cache = EncodedTopicsCache()
         self.quotas = ClientQuotaManager(node)
         self.authenticator = ServerAuthenticator({}, node.clock, node.workers)
         self.security_changes: SecurityReconfiguration | None = None  # None: security settings cannot change

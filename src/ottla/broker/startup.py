@@ -40,8 +40,8 @@ from ottla.controller.stores.embedded import FILE_NAME as METADATA_FILE
 from ottla.controller.stores.sqlite_tree import SqliteTree
 from ottla.controller.stores.store import StoreError, StoreUnusableError
 from ottla.controller.tree import DamagedNodeError
-from ottla.network.listener import Acceptor, listen
 from ottla.network.socket_options import socket_options_problem
+from ottla.network.socket_server import Acceptor, listen
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.broker_epoch_file import was_cluster_broker
 from ottla.storage.log_dirs import LogDirs

@@ -42,10 +42,10 @@ from ottla.groups.consumer_group_records import (
     regex_tombstone,
     target_assignment_record,
 )
+from ottla.groups.consumer_group_update import ConsumerGroupUpdate, ValidateRegex, preferred_server_assignor
 from ottla.groups.group_memory import GroupMemory, names_bytes
 from ottla.groups.reconciliation import CurrentAssignment, OwnedPartitions, current_assignment, static_member_left
 from ottla.groups.settings import ConsumerGroupTimes, GroupSettings
-from ottla.groups.target_assignment import ConsumerGroupUpdate, ValidateRegex, preferred_server_assignor
 from ottla.groups.topic_regexes import RegexResolutions
 from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,

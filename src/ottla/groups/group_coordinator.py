@@ -23,6 +23,7 @@ from ottla.groups.consumer_group import (
     TopicCatalog,
 )
 from ottla.groups.consumer_group_records import consumer_group_tombstones
+from ottla.groups.consumer_group_update import ValidateRegex
 from ottla.groups.consumer_heartbeat import ConsumerGroups
 from ottla.groups.coordinator_records import (
     ALL_PARTITIONS,
@@ -40,7 +41,6 @@ from ottla.groups.group_migration import ConsumerGroupClassicMembers, can_downgr
 from ottla.groups.offset_expiration import DeletedTopicCleanup, OffsetExpiration
 from ottla.groups.offset_manager import OffsetManager
 from ottla.groups.settings import GroupSettings
-from ottla.groups.target_assignment import ValidateRegex
 from ottla.protocol.messages.consumer_groups import (
     CONSUMER,
     ConsumerGroupHeartbeatRequest,

@@ -56,7 +56,7 @@ class UnsupportedRequests:
         row = self._row(asked, now_ms)
         row.count += 1
         row.last_ms = now_ms
-        return self._unlogged((host, asked.client_id), now_ms)
+        return self._suppressed_lines((host, asked.client_id), now_ms)
 
     def _row(self, asked: UnsupportedRequest, now_ms: int) -> RequestRow:
         found = self.rows.get(asked)
@@ -69,7 +69,7 @@ class UnsupportedRequests:
     def forget_old(self, now_ms: int) -> None:
         self.rows = {asked: row for asked, row in self.rows.items() if now_ms - row.last_ms < KEPT_MS}
 
-    def _unlogged(self, client: tuple[str, str], now_ms: int) -> int | None:
+    def _suppressed_lines(self, client: tuple[str, str], now_ms: int) -> int | None:
         if client not in self._lines and len(self._lines) >= ROWS_MAX:
             self._lines = {name: line for name, line in self._lines.items() if now_ms - line[0] < LINE_MS}
         if client not in self._lines and len(self._lines) >= ROWS_MAX:

@@ -93,7 +93,7 @@ class ClusterSettings(NamedTuple):
     def make_consumer(self) -> Any:
         return open_consumer(self.bootstrap, {"client.id": CLIENT_ID, **self.properties})
 
-    def check(self) -> None:
+    def check_properties(self) -> None:
         """Raises ClientError if the properties are invalid; does not connect."""
         self.make_client().close()
         self.make_consumer().close()

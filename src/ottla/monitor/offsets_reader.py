@@ -134,7 +134,7 @@ def open_consumer(bootstrap: str, properties: Mapping[str, str]) -> Any:
         import confluent_kafka as library  # noqa: PLC0415 (40 ms)
     except ImportError:
         raise ClientError(MISSING) from None
-    settings = {**SETTINGS, **translate(properties), "bootstrap.servers": bootstrap, "error_cb": _note_error}
+    settings = {**SETTINGS, **translate(properties), "bootstrap.servers": bootstrap, "error_cb": _log_librdkafka_error}
     settings |= {name: SETTINGS[name] for name in ("enable.auto.commit", "isolation.level", "enable.partition.eof")}
     settings["logger"] = logging.getLogger("ottla.monitor.librdkafka")
     try:
@@ -148,7 +148,7 @@ def open_consumer(bootstrap: str, properties: Mapping[str, str]) -> Any:
         raise ClientError(str(problem)) from None
 
 
-def _note_error(error: Any) -> None:
+def _log_librdkafka_error(error: Any) -> None:
     logger.debug("librdkafka: %s", error.str())
 
 

@@ -31,7 +31,7 @@ from ottla.network.transport import Transport
 from ottla.protocol.codec import Encoded
 
 
-class ClientInfo:
+class ConnectedClient:
     """Facts about the client of a connection."""
 
     def __init__(self, host: str, port: int, listener_name: str) -> None:
@@ -137,7 +137,7 @@ class Connection:
         buffers: BufferPool,
         handler: RequestHandler,
         on_closed: Callable[[Connection], None],
-        client: ClientInfo,
+        client: ConnectedClient,
         frame_bytes_max: int,
         receiver_thread: OffloadedReceiver | None = None,
     ) -> None:

@@ -290,12 +290,12 @@ class BrokerConnection:
             await self._drain_before_relogin()
         if self._locate is not None:
             self.host, self.port = self._locate()
-        self._move_to(PeerState.CONNECTING)
+        self._change_state(PeerState.CONNECTING)
         try:
             await self._connect()
         finally:
             if self._state is PeerState.CONNECTING:
-                self._move_to(PeerState.IDLE)
+                self._change_state(PeerState.IDLE)
             elif self._state is PeerState.NEGOTIATING:
                 self._disconnect("it did not report its versions, or refused the login", is_refused=False)
 
@@ -310,7 +310,7 @@ class BrokerConnection:
         except OSError as problem:
             raise connect_error(self.address, problem) from None
         self._descriptor, self._transport, self._rounds = opened
-        self._move_to(PeerState.NEGOTIATING)
+        self._change_state(PeerState.NEGOTIATING)
         self.connections += 1
         self._slow_attempts = 0
         self._rounds.watch(self._descriptor, self)
@@ -321,7 +321,7 @@ class BrokerConnection:
             self._login_expires_at = self._loop.time() + seconds * LOGIN_RENEWAL_SHARE if seconds > 0 else None
         if self._transport is not opened[1]:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
-        self._move_to(PeerState.READY)
+        self._change_state(PeerState.READY)
         logger.debug("connected to %s as %s", self.address, self.client_id)
 
     async def _fetch_api_versions(self) -> None:
@@ -424,7 +424,7 @@ class BrokerConnection:
         if transport is None:
             return
         if self._state is not PeerState.CLOSED:
-            self._move_to(PeerState.IDLE)
+            self._change_state(PeerState.IDLE)
         self._transport, self._is_writing = None, False
         self._rounds.unwatch(self._descriptor)
         transport.close()
@@ -440,13 +440,13 @@ class BrokerConnection:
 
     def close(self) -> None:
         """Close permanently: requests in flight and new ones fail."""
-        self._move_to(PeerState.CLOSED)
+        self._change_state(PeerState.CLOSED)
         if self._connect_task is not None:
             self._connect_task.cancel()
         self._calls.close()
         self._disconnect("closed", is_refused=False)
 
-    def _move_to(self, state: PeerState) -> None:
+    def _change_state(self, state: PeerState) -> None:
         assert state in TRANSITIONS[self._state], f"{self} cannot become {state.value}"
         self._state = state
 

@@ -36,7 +36,7 @@ from uuid import UUID
 from ottla.base.errors import Error
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
-from ottla.operations.messages.offset_ranges import OffsetExtent, OffsetWindow, find_extents, partitions_of, read_range
+from ottla.operations.messages.offset_ranges import OffsetExtent, OffsetWindow, fetch_range, find_extents, partitions_of
 from ottla.operations.messages.pages import PageRequest, read_one, read_page
 from ottla.operations.messages.producer import NewMessage, is_outcome_unknown, partition_of_key, produce_batch
 from ottla.operations.messages.record_reader import Record, RecordState, UnreadRange, merge_unread, walk
@@ -384,7 +384,7 @@ def records_between(
 
     Raises ClientError or FetchError if reading cannot continue.
     """
-    answers = read_range(client, wanted, FetchSettings(FETCH_BYTES, True, QUIET_TIMEOUT_MS), on_unread)
+    answers = fetch_range(client, wanted, FetchSettings(FETCH_BYTES, True, QUIET_TIMEOUT_MS), on_unread)
     try:
         for fetched, after in answers:
             records: list[Record] = []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.quotas.meter import Meter
-from ottla.quotas.quota_meters import IDLE_MS, QuotaMeter, Windows
+from ottla.quotas.meter_registry import IDLE_MS, QuotaMeter, Windows
 from ottla.quotas.rules import Rule, Rules
 
 ADDRESSES_MAX: Final = 20_000

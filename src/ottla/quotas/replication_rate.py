@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from ottla.quotas.meter import Window
-from ottla.quotas.quota_meters import Windows
+from ottla.quotas.meter_registry import Windows
 
 
 class ReplicationQuotaRate:

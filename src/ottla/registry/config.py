@@ -15,9 +15,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ottla.registry.access import User
+from ottla.registry.election_protocol import GROUP, TOPIC
 from ottla.registry.formats.compatibility import LEVELS
 from ottla.registry.kafka_store import REPLICATION_FACTOR
-from ottla.registry.leadership import GROUP, TOPIC
 from ottla.registry.subjects.settings import DEFAULT_LEVEL
 
 HOST: Final = "127.0.0.1"

@@ -35,7 +35,7 @@ from ottla.protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from ottla.registry.leadership import (
+from ottla.registry.election_protocol import (
     DUPLICATE_URLS,
     NO_LEADER,
     RegistryIdentity,

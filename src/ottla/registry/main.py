@@ -25,12 +25,12 @@ from ottla.client.errors import ClientError
 from ottla.registry.access import Authenticator
 from ottla.registry.config import RegistryConfig
 from ottla.registry.election import Election
+from ottla.registry.election_protocol import Leadership, RegistryIdentity
 from ottla.registry.errors import RegistryError
 from ottla.registry.forwarder import Forwarder
 from ottla.registry.http.app import RegistryApp
 from ottla.registry.http.fast_path import FastPath, fast_path_protocol
 from ottla.registry.kafka_store import KafkaStore, KafkaStoreError
-from ottla.registry.leadership import Leadership, RegistryIdentity
 from ottla.registry.registry import Registry
 from ottla.registry.subjects.state import RegistryState
 from ottla.web.hosts import LOOPBACK_NAMES, AllowedHosts

@@ -20,10 +20,10 @@ from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 from ottla.base.tasks import spawn_awaited
 from ottla.client.errors import ClientError
 from ottla.registry import errors
+from ottla.registry.election_protocol import GROUP, Leadership, SingleNode
 from ottla.registry.formats import InvalidSchemaError, ParsedSchema
-from ottla.registry.formats.compatibility import check
+from ottla.registry.formats.compatibility import check, compared_versions
 from ottla.registry.kafka_store import FencedError, KafkaStore, TooLargeError, UnknownOutcomeError
-from ottla.registry.leadership import GROUP, Leadership, SingleNode
 from ottla.registry.schema_cache import Descriptors, SchemaParser
 from ottla.registry.subjects import decisions
 from ottla.registry.subjects.decisions import CheckedState, Decision, checked_state
@@ -258,13 +258,10 @@ class Registry:
     ) -> list[str]:
         """Why the schema is not compatible with earlier versions (oldest first); empty if it is."""
         level: str = config[LEVEL]
-        if level == "NONE":
-            return []
         if group := config.get("compatibilityGroup"):
             wanted = _property(draft.metadata, group)
             earlier = [item for item in earlier if _property(item.metadata, group) == wanted]
-        if not level.endswith("_TRANSITIVE"):
-            earlier = earlier[-1:]
+        earlier = compared_versions(level, earlier)
         if not earlier:
             return []
         old = [await self._stored(schema) for schema in earlier]

@@ -117,7 +117,7 @@ class LeaderState:
 
     # ---- the controller's decisions
 
-    def update_state(self, role: PartitionState, now_ms: int) -> None:
+    def update_partition_state(self, role: PartitionState, now_ms: int) -> None:
         """Apply a state of the same leader epoch. A newer partition epoch resolves the pending proposal."""
         self.now_ms = max(self.now_ms, now_ms)
         self.replicas = role.replicas

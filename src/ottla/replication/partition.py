@@ -4,7 +4,7 @@ Rules:
 1. Only the leader appends for producers; followers append the leader's records with the leader's offsets.
 2. Consumers never see records at or above the high watermark, on any replica.
 3. On the leader the high watermark never decreases. leader_state.py decides about it and about the ISR;
-   follower_state.py finds where a follower's log diverges. This file applies these rules to the log.
+   follower_rules.py finds where a follower's log diverges. This file applies these rules to the log.
 4. A partition with a single replica skips all of this: appended records are replicated at once.
 5. A replica with damage in its log does not become leader while other replicas are in sync. It reports the damage (the
    controller handles it like a failed log directory), and is rebuilt from the leader as soon as it is out of the ISR.
@@ -25,7 +25,7 @@ from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
 from ottla.base.tasks import notify_safely
 from ottla.metrics.traffic import TopicTraffic
-from ottla.replication.follower_state import FetchPosition, follower_high_watermark, truncation_offset
+from ottla.replication.follower_rules import FetchPosition, follower_high_watermark, truncation_offset
 from ottla.replication.leader_state import (
     NO_LEADER,
     AlterPartitionProposal,
@@ -161,7 +161,7 @@ class Partition:
             # Its first followers. The records of this epoch so far had a single replica, so all of them are committed.
             self._make_leader(role, self.log.end_offset, now_ms)
             return
-        leading.update_state(role, now_ms)
+        leading.update_partition_state(role, now_ms)
         self._on_isr_changed(leading)
 
     @property

@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.base.names import TopicPartition
 from ottla.metrics.traffic import TrafficSet
 from ottla.replication.partition import LAG_MS_MAX, Partition
-from ottla.replication.refused_sequences import RejectedBatches
+from ottla.replication.rejected_batches import RejectedBatches
 from ottla.storage.log import Log
 from ottla.storage.log_dir import PendingDirDelete
 from ottla.storage.log_dirs import LogDirs
@@ -33,7 +33,7 @@ class ReplicaSet:
         self._flush_rolled = flush_rolled
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.traffic = TrafficSet()
-        self.refused_sequences = RejectedBatches()
+        self.rejected_batches = RejectedBatches()
         self.recovering_partitions: set[TopicPartition] = set()  # on disk, but not opened yet
         self.offline_partitions: set[TopicPartition] = set()  # in a log directory that has failed
         self.damaged_partitions: set[TopicPartition] = set()  # to be led by other replicas and rebuilt from them

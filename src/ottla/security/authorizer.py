@@ -1,6 +1,6 @@
 """The broker's authorizer, enabled with `authorizer.class.name`. Compiled with mypyc where possible.
 
-In permissive mode no request is rejected; denials are only logged.
+Which rules win (deny over allow): acl_index.py. In permissive mode no request is rejected; denials are only logged.
 
 Thousands of new rules are indexed in steps (`index_pending`), so that other requests are served in between. They take
 effect at once nevertheless: the rules of a resource are indexed before a request about it is decided. Only

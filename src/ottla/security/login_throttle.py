@@ -59,7 +59,7 @@ class LoginThrottle:
         """Return whether the next password of this user from this address has to wait (rule 2)."""
         return (key_of_user(user), key_of_address(address)) in self._pending
 
-    def add(self, user: str | None, address: str, now_ms: int, *, is_checked: bool) -> LoginAttempt:
+    def add_attempt(self, user: str | None, address: str, now_ms: int, *, is_checked: bool) -> LoginAttempt:
         attempt = LoginAttempt(key_of_user(user) if user else None, key_of_address(address), is_checked=is_checked)
         self._pending[attempt.pair] = self._pending.get(attempt.pair, 0) + 1
         self._by_address.add(attempt, attempt.address, attempt.user or "", now_ms)

@@ -106,7 +106,7 @@ def broker_security(settings: ZooKeeperKeys, environment: Mapping[str, str]) -> 
     """Return the security from the settings of a broker and its environment. Raises ZooKeeperSecurityError."""
     java = java_properties(environment)
     keys = _with_java(settings, java)
-    found = ZooKeeperClientSecurity(_login(java), _tls_keys(keys), sets_rights=settings.zookeeper_set_acl)
+    found = ZooKeeperClientSecurity(_make_login(java), _tls_keys(keys), sets_rights=settings.zookeeper_set_acl)
     if found.sets_acls and not found.can_authenticate:
         raise ZooKeeperSecurityError(NO_IDENTITY)
     return found
@@ -119,7 +119,7 @@ def tool_security(environment: Mapping[str, str], tls_file: str | None = None) -
     """
     java = java_properties(environment)
     keys = _with_java(ZooKeeperKeys(_read(tls_file) if tls_file is not None else {}), java)
-    found = ZooKeeperClientSecurity(_login(java), _tls_keys(keys))
+    found = ZooKeeperClientSecurity(_make_login(java), _tls_keys(keys))
     found.sets_acls = found.can_authenticate
     return found
 
@@ -180,7 +180,7 @@ def _tls_keys(keys: ZooKeeperKeys) -> TlsKeys | None:
 # ---- logins
 
 
-def _login(java: Mapping[str, str]) -> MakeExchange | None:
+def _make_login(java: Mapping[str, str]) -> MakeExchange | None:
     path = java.get(FILE_PROPERTY)
     if not path:
         return None

@@ -36,8 +36,8 @@ from ottla.storage.log_dir import (
     renamed_dir_name,
     write_clean_shutdown_marker,
 )
+from ottla.storage.log_loader import open_log
 from ottla.storage.meta_properties import check_meta_properties, write_meta_properties
-from ottla.storage.recovery import open_log
 
 logger = logging.getLogger("ottla.storage.log_dirs")
 

@@ -5,7 +5,7 @@ job, any thread runs it. When only a small tail is missing, finish() copies the 
 copy and switches the log to it, in one step: no append can happen in between.
 
 Rule 1: the old directory is deleted only after a flush of the new one. Until then both exist under the same name, and
-the next start keeps the longer one (see `LogLoader`): a crash at any moment leaves a complete log.
+the next start keeps the longer one (see `LogDirLoader`): a crash at any moment leaves a complete log.
 Rule 2: a segment that was replaced is copied again, a deleted one is deleted from the copy. After a truncation
 everything is copied again: a follower may have fetched other bytes for the same offsets.
 """

@@ -12,6 +12,8 @@ A snapshot, `<offset>.snapshot`, has Kafka's format version 1:
     last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of transaction int64
 The CRC32C covers what follows it. Only the newest batch of each producer is stored; a replay of the log adds the
 others.
+
+The last stable offset: replication/partition.py.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ BUGS = [
         (
             Change(
                 PEER,
-                "        if self._state is not PeerState.CLOSED:\n            self._move_to(PeerState.IDLE)\n",
+                "        if self._state is not PeerState.CLOSED:\n            self._change_state(PeerState.IDLE)\n",
                 "",
             ),
         ),

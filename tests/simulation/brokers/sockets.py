@@ -43,7 +43,7 @@ class Sockets:
         return loop.name.partition(".")[0]
 
     def listen(self, host: str, port: int, limits: Any) -> ListeningSocket:
-        """In place of network.listener.listen."""
+        """In place of network.socket_server.listen."""
         if (host, port) in self.listening:
             raise OSError(errno.EADDRINUSE, "Address already in use")
         loop = self._current()

@@ -16,9 +16,9 @@ from tests.simulation.cluster.network import STORE
 
 from ottla.base.names import TopicPartition
 from ottla.controller.decisions.decision import Decision
+from ottla.controller.decisions.elect_leaders import ElectionType, decide_elections
 from ottla.controller.decisions.leader_election import decide_election
 from ottla.controller.decisions.leader_eligibility import BrokerAvailability
-from ottla.controller.decisions.preferred_election import ElectionType, decide_elections
 from ottla.controller.decisions.reassignment import ReassignmentRequest, decide_reassignments
 from ottla.controller.decisions.topic_changes import (
     NewTopic,

@@ -17,7 +17,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
-from ottla.replication.follower_state import FetchPosition
+from ottla.replication.follower_rules import FetchPosition
 from ottla.replication.leader_state import AlterPartitionProposal, PartitionState
 from ottla.replication.partition import Partition
 
@@ -106,7 +106,7 @@ class Replicas(Member):
             if self.host in state.replicas:
                 partition = self._open(TopicPartition(topic.name, index), topic.topic_id)
                 led = (partition.leader_epoch, partition.is_leader)
-                partition.apply_state(role_of(state), self.world.now_ms)
+                partition.apply_state(partition_state_of(state), self.world.now_ms)
                 if partition.is_leader and led != (partition.leader_epoch, True):
                     self.world.tell(f"{self.host} leads {partition.name} epoch {partition.leader_epoch} {state.isr}")
                     if self.cluster.is_newest(partition):  # else it hears of an office that is over already
@@ -321,7 +321,7 @@ class Replicas(Member):
         self.after(CHECKPOINT_MS, self._checkpoint)
 
 
-def role_of(state: PartitionImage) -> PartitionState:
+def partition_state_of(state: PartitionImage) -> PartitionState:
     return PartitionState(
         state.leader,
         state.leader_epoch,

@@ -34,8 +34,9 @@ QUOTA = "unit/broker/test_replication_quota.py"
 UPKEEP = "unit/controller/test_leader_rebalance.py"
 TICKETS = "conformance/test_kerberos_tickets.py"
 PEERS = "unit/broker/test_peers.py"
+SOCKETS = "unit/network/test_socket_server.py"
 LOGINS = "unit/broker/test_server_authenticator.py"
-STORED = "unit/broker/test_dynamic_config.py"
+STORED = "unit/broker/test_dynamic_broker_config.py"
 ENCODER = f"{STORED}::test_the_encoder_settings_are_used"
 OAUTH = "unit/security/test_oauth.py"
 OAUTH_SETTINGS = f"{OAUTH}::test_the_settings_arrive"
@@ -176,7 +177,7 @@ BROKER_KEYS = {
     "node.id": f"{EFFECTS}::test_clients_get_the_address_of_their_listener",
     "num.io.threads": "unit/broker/test_offload.py::test_concurrent_work_never_exceeds_the_thread_limit",
     "num.partitions": "conformance/test_limits.py::test_created_by_use_with_the_brokers_number_of_partitions",
-    "num.recovery.threads.per.data.dir": "unit/broker/test_log_loader.py::test_each_directory_has_its_own_threads",
+    "num.recovery.threads.per.data.dir": "unit/broker/test_log_dir_loader.py::test_each_directory_has_its_own_threads",
     "num.replica.alter.log.dirs.threads": "faults/test_moving_logs.py",
     "num.replica.fetchers": f"{FETCHERS}::test_each_leader_has_the_configured_number_of_fetchers",
     "offset.metadata.max.bytes": GROUPS,
@@ -215,10 +216,10 @@ BROKER_KEYS = {
     "server.max.startup.time.ms": f"{EFFECTS}::test_a_start_that_takes_too_long_is_given_up",
     "socket.connection.setup.timeout.max.ms": f"{PEERS}::test_the_connection_timeout_grows",
     "socket.connection.setup.timeout.ms": f"{PEERS}::test_the_connection_timeout_grows",
-    "socket.listen.backlog.size": "unit/network/test_listener.py::test_no_more_connections_wait_than_the_backlog_lets",
-    "socket.receive.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
+    "socket.listen.backlog.size": f"{SOCKETS}::test_no_more_connections_wait_than_the_backlog_lets",
+    "socket.receive.buffer.bytes": f"{SOCKETS}::test_buffers_have_the_size_that_is_set",
     "socket.request.max.bytes": "conformance/test_limits.py::test_a_smaller_limit_of_frames",
-    "socket.send.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
+    "socket.send.buffer.bytes": f"{SOCKETS}::test_buffers_have_the_size_that_is_set",
     "ssl.principal.mapping.rules": "unit/security/test_key_stores.py::test_mapping_rules",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": TIMES,
     "transaction.max.timeout.ms": GROUPS,

@@ -138,7 +138,7 @@ def test_levels_are_those_of_the_options(tmp_path: Path, started) -> None:
     started(level="error", levels={"ottla.network": "DEBUG"})
     try:
         logging.getLogger("ottla.broker.x").info("not said")
-        logging.getLogger("ottla.network.listener").debug("said")
+        logging.getLogger("ottla.network.socket_server").debug("said")
         logs.stop_logging()
         assert "not said" not in (tmp_path / "server.log").read_text()
         assert "said" in (tmp_path / "server.log").read_text()

@@ -11,12 +11,12 @@ from tests.unit.broker.nodes import node
 from ottla.base.security import Operation, ResourceType
 from ottla.base.topic_keys import validate_topic_overrides
 from ottla.broker.cluster.controller_requests import ControllerRequests
-from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.encoded_topics_cache import EncodedTopicsCache
 from ottla.broker.security.server_authenticator import ServerAuthenticator
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
-from ottla.network.connection import ClientInfo
+from ottla.network.connection import ConnectedClient
 from ottla.protocol.codec import EncodedBody, decode_whole
 from ottla.protocol.messages.metadata import MetadataResponse
 
@@ -39,7 +39,7 @@ class Broker:
             lambda configs: validate_topic_overrides(self.settings, configs),
             images=me.images,
         )
-        self.metadata_cache = MetadataCache()
+        self.encoded_topics_cache = EncodedTopicsCache()
         self.served_apis = [(3, 0, 13), (18, 0, 4)]
         self.authorizer: object | None = None
         self.audit = None
@@ -64,7 +64,7 @@ class Client:
         self.broker = broker
         self.listener_name = listener
         self.client_id = "tests"
-        self.client = ClientInfo("127.0.0.1", 1, listener)
+        self.client = ConnectedClient("127.0.0.1", 1, listener)
         self.api_version = 0
         self.is_forwarded = False
         self.denied = denied

@@ -8,7 +8,7 @@ from tests.virtual_time import LoopClock
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.broker.cluster.peers import InterBrokerCalls
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.broker.coordinator_service.coordinators import Coordinators
 from ottla.broker.coordinator_service.internal_topics import InternalTopicCreator
 from ottla.broker.fetch_sessions import FetchSessionCache
@@ -35,7 +35,7 @@ def node(
     if image is not None:
         images.publish(image)
     workers: Any = None
-    return Node(id_, DynamicConfig(settings), clock or LoopClock(), images, workers)
+    return Node(id_, DynamicBrokerConfig(settings), clock or LoopClock(), images, workers)
 
 
 def parts(me: Node) -> BrokerServices:

@@ -40,7 +40,7 @@ from ottla.controller.decisions.topic_changes import NewTopic, TopicResult
 from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metrics.counters import AuditCounters
 from ottla.network.buffers import BufferPool
-from ottla.network.connection import ClientInfo, Connection
+from ottla.network.connection import ConnectedClient, Connection
 from ottla.network.peer import PeerError
 from ottla.network.poller import Poller
 from ottla.protocol.batches import Record, build_batch
@@ -72,11 +72,11 @@ class Stand:
         self._buffers, self._dispatcher = BufferPool(), Dispatcher(self.broker, [], lambda: None, Poller())
 
     def context(self, principal: str = "User:alice", client_id: str = "c") -> Context:
-        client = ClientInfo("10.0.0.1", 1, "OUTSIDE")
+        client = ConnectedClient("10.0.0.1", 1, "OUTSIDE")
         client.principal, client.software_name, client.software_version = principal, "librdkafka", "2.5"
         return Context(self.broker, self._responder(client), client, CREATE_TOPICS, 7, 1, client_id)
 
-    def _responder(self, client: ClientInfo) -> Responder:
+    def _responder(self, client: ConnectedClient) -> Responder:
         """A responder that is never answered; compiled code accepts no fake."""
         loop, counters = asyncio.get_running_loop(), self.broker.counters
         connection = Connection(
@@ -145,7 +145,7 @@ def test_a_login_and_its_failure_are_recorded() -> None:
         stand = Stand()
         stand.trail.record_login(stand.context(), "SCRAM-SHA-256", True)
         stand.trail.record_failed_login(stand.context(), "PLAIN", 58, "wrong password, or unknown user 'eve'")
-        facts = ClientInfo("10.0.0.2", 1, "SSL")
+        facts = ConnectedClient("10.0.0.2", 1, "SSL")
         facts.principal = "User:CN=alice"
         stand.trail.record_certificate_login(facts)
         stand.trail.record_failed_handshake(facts, "certificate has expired")

@@ -16,7 +16,7 @@ from ottla.broker.metrics_endpoint.traffic_beans import TrafficBeans
 from ottla.metrics.beans import Bean, find, parse_pattern
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.traffic import TrafficSet
-from ottla.network.listener import ListenerTraffic
+from ottla.network.socket_server import ListenerTraffic
 
 
 class Stand:

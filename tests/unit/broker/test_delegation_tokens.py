@@ -25,7 +25,7 @@ from ottla.broker.security import delegation_tokens as broker_tokens
 from ottla.broker.security.delegation_tokens import DelegationTokenManager, may_request_tokens, remove_expired
 from ottla.broker.security.login_setup import ImageCredentialProvider
 from ottla.controller.image import MetadataCache, MetadataImage
-from ottla.network.connection import ClientInfo
+from ottla.network.connection import ConnectedClient
 from ottla.protocol.messages.credentials import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
@@ -100,7 +100,7 @@ class Asker:
     def __init__(self, broker: Any, rights: Rights, principal: str, listener: str = "SASL_SSL") -> None:
         self.broker = broker
         self.rights = rights
-        self.client = ClientInfo("host", 1, listener)
+        self.client = ConnectedClient("host", 1, listener)
         self.client.principal = principal
 
     @property

@@ -11,7 +11,7 @@ from ottla.base.names import TopicPartition
 from ottla.broker.replica_manager.fetch_plan import FOREVER_MS, FetchPlan
 from ottla.broker.replica_manager.replica_selection import preferred_replica
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
-from ottla.replication.follower_state import FetchPosition
+from ottla.replication.follower_rules import FetchPosition
 
 TOPIC_ID = UUID(int=1)
 

@@ -11,8 +11,8 @@ from tests.unit.broker.handler_stand import Broker, Client, with_broker
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.encoded_topics_cache import EncodedTopicsCache, describe_topic, encode_response
 from ottla.broker.handlers import metadata
-from ottla.broker.metadata_cache import MetadataCache, describe_topic, encode_response
 from ottla.controller.decisions.topic_changes import NewTopic
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.codec import EncodedBody, encode
@@ -166,7 +166,7 @@ def response(*topics: MetadataResponseTopic) -> MetadataResponse:
     )
 
 
-def join(kept: MetadataCache, image: MetadataImage, version: int, *own: MetadataResponseTopic) -> EncodedBody:
+def join(kept: EncodedTopicsCache, image: MetadataImage, version: int, *own: MetadataResponseTopic) -> EncodedBody:
     rows = kept.encode_topics(image, "PLAINTEXT", version, image.topics.values())
     return encode_response(response(*own), rows, version)
 
@@ -176,7 +176,7 @@ def test_joined_bytes_equal_those_of_the_codec(version: int) -> None:
     image = image_with(topic("a", 1), topic("__consumer_offsets", 2), topic("b", 3, PARTITIONS[:1] * 200))
     rows = [describe_topic(image, "PLAINTEXT", version, each) for each in image.topics.values()]
     unknown = MetadataResponseTopic(error_code=Error.UNKNOWN_TOPIC_OR_PARTITION, name="x", is_internal=True)
-    kept = MetadataCache()
+    kept = EncodedTopicsCache()
     assert join(kept, image, version).body == encode(response(*rows), version)
     assert join(kept, image, version, unknown).body == encode(response(unknown, *rows), version)
     assert encode(join(kept, image, version), version) == encode(response(*rows), version)
@@ -184,10 +184,10 @@ def test_joined_bytes_equal_those_of_the_codec(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 9, 13])
 def test_no_topics_and_many_topics(version: int) -> None:
-    assert join(MetadataCache(), image_with(), version).body == encode(response(), version)
+    assert join(EncodedTopicsCache(), image_with(), version).body == encode(response(), version)
     many = image_with(*(topic(f"t{number}", number, PARTITIONS[:1]) for number in range(300)))
     rows = [describe_topic(many, "PLAINTEXT", version, each) for each in many.topics.values()]
-    assert join(MetadataCache(), many, version).body == encode(response(*rows), version)
+    assert join(EncodedTopicsCache(), many, version).body == encode(response(*rows), version)
 
 
 def test_an_unreachable_leader_is_an_error() -> None:
@@ -206,7 +206,7 @@ def test_an_unreachable_leader_is_an_error() -> None:
 
 
 def test_a_new_image_replaces_changed_topics_only() -> None:
-    kept = MetadataCache()
+    kept = EncodedTopicsCache()
     first = image_with(topic("a", 1), topic("b", 2))
     before = kept.encode_topics(first, "PLAINTEXT", 12, first.topics.values())
     second = first.with_topics([topic("a", 1, PARTITIONS[:1])])
@@ -219,7 +219,7 @@ def test_a_new_image_replaces_changed_topics_only() -> None:
 
 
 def test_other_brokers_invalidate_all_topics() -> None:
-    kept = MetadataCache()
+    kept = EncodedTopicsCache()
     image = image_with(topic("a", 1))
     before = kept.encode_topics(image, "PLAINTEXT", 12, image.topics.values())
     alone = image.with_brokers({})

@@ -18,7 +18,7 @@ from tests.virtual_time import LoopClock
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.names import TopicPartition
 from ottla.broker import metadata_publisher
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.broker.log_manager import checkpoints
 from ottla.broker.log_manager.checkpoints import MetadataTransactionRecorder
 from ottla.broker.metadata_publisher import BrokerMetadataPublisher
@@ -55,7 +55,9 @@ class Stand:
         self.log_dirs = LogDirs.open(tuple(map(str, folders)), node_id=ME, clock=LoopClock())
         self.replicas = ReplicaSet(ME, self.log_dirs, lambda _: None, lambda _: None)
         self.workers = Workers(2)
-        self.publisher = BrokerMetadataPublisher(ME, self.replicas, DynamicConfig(settings), LoopClock(), self.workers)
+        self.publisher = BrokerMetadataPublisher(
+            ME, self.replicas, DynamicBrokerConfig(settings), LoopClock(), self.workers
+        )
         self.image = MetadataImage()
 
     def show(self, image: MetadataImage) -> None:

@@ -29,7 +29,7 @@ from ottla.broker.handlers import delete_records, describe_quorum, find_coordina
 from ottla.broker.handlers.table import APIS
 from ottla.broker.served_api import ServedApi
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
-from ottla.network.connection import ClientInfo
+from ottla.network.connection import ConnectedClient
 from ottla.network.peer import SOFTWARE_NAME
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.batches import Record, build_batch
@@ -61,7 +61,7 @@ class Asking:
         self.broker = broker
         self.api_version = api_version
         self.listener_name = listener
-        self.client = ClientInfo("127.0.0.1", 1, listener)
+        self.client = ConnectedClient("127.0.0.1", 1, listener)
         self.client.software_name = software
 
     def is_authorized(self, *_: object) -> bool:

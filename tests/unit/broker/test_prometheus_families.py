@@ -26,7 +26,7 @@ from ottla.controller.image import MetadataImage
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.prometheus import Family, Sample, render_families
 from ottla.metrics.tcp_info import TcpInfo
-from ottla.network.connection import ClientInfo
+from ottla.network.connection import ConnectedClient
 from ottla.network.poller import Poller
 
 
@@ -76,7 +76,7 @@ def tcp_samples(monkeypatch: pytest.MonkeyPatch, infos: list[TcpInfo | None]) ->
     monkeypatch.setattr(module, "read_tcp_info", lambda descriptor: infos[descriptor])
     connections: list[Any] = []
     for number in range(len(infos)):
-        client = ClientInfo("10.0.0.9", number, "PLAINTEXT")
+        client = ConnectedClient("10.0.0.9", number, "PLAINTEXT")
         client.client_id = f"app\n{number}"
         connections.append(SimpleNamespace(descriptor=number, client=client, is_closed=False))
     return list(tcp_families(SimpleNamespace(connections=connections)))  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from ottla.broker.replica_manager.replica_fetchers import ReplicaFetcher, Replic
 from ottla.broker.replica_manager.replication_quota import ReplicationQuotaManager
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
-from ottla.quotas.quota_meters import Windows
+from ottla.quotas.meter_registry import Windows
 from ottla.replication.leader_state import PartitionState
 
 SETTINGS = {

@@ -11,7 +11,7 @@ from ottla.base.setting_types import LONG_MAX
 from ottla.broker.log_manager.log_dir_moves import LogDirMoves
 from ottla.broker.replica_manager.replica_fetchers import ReplicaFetcherManager
 from ottla.broker.replica_manager.replication_quota import ReplicationQuotaManager, throttles
-from ottla.quotas.quota_meters import Windows
+from ottla.quotas.meter_registry import Windows
 
 
 class Clock:

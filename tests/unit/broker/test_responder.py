@@ -18,7 +18,7 @@ from ottla.broker.responder import Responder
 from ottla.broker.served_api import ServedApi
 from ottla.network.buffers import BufferPool
 from ottla.network.close_reason import CloseReason
-from ottla.network.connection import ClientInfo, Connection
+from ottla.network.connection import ConnectedClient, Connection
 from ottla.network.poller import Poller
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_request_header
@@ -62,7 +62,7 @@ class Stand:
             BufferPool(),
             self.dispatcher,
             lambda _: None,
-            ClientInfo("client", 1, "PLAINTEXT"),
+            ConnectedClient("client", 1, "PLAINTEXT"),
             100 << 20,
         )
         self._correlation_id = 0

@@ -24,9 +24,9 @@ from ottla.broker.security.server_authenticator import LOGIN_TIMEOUT_MS, ServerA
 from ottla.broker.served_api import ServedApi
 from ottla.network.buffers import BufferPool
 from ottla.network.close_reason import CloseReason
-from ottla.network.connection import ClientInfo, Connection
-from ottla.network.listener import ListenerTraffic
+from ottla.network.connection import ConnectedClient, Connection
 from ottla.network.poller import Poller
+from ottla.network.socket_server import ListenerTraffic
 from ottla.protocol.codec import decode_whole, encode
 from ottla.protocol.headers import encode_request_header, response_header_bytes
 from ottla.protocol.messages.cluster import ApiVersionsRequest
@@ -95,7 +95,7 @@ class Stand:
             ServedApi(API_VERSIONS, api_versions.handle, is_allowed_before_login=True),
             ServedApi(AUTHENTICATE, sasl_authenticate.handle, is_allowed_before_login=True),
         ]
-        self.client = ClientInfo(host, 1, listener)
+        self.client = ConnectedClient(host, 1, listener)
         self.connection = Connection(
             self.transport,
             7,

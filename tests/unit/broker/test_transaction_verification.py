@@ -15,11 +15,11 @@ from tests.unit.broker.nodes import node
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.coordinator_service.transaction_channels import (
     WAITING_CALLS_MAX,
-    AddPartitionsChannels,
+    AddPartitionsToTxnManager,
     CallBatcher,
     Errors,
     PartitionName,
-    TxnMarkerChannels,
+    TransactionMarkerChannelManager,
 )
 from ottla.broker.coordinator_service.transaction_verification import TransactionVerification, await_result
 from ottla.broker.coordinator_service.transactional_produce import error_for_version
@@ -96,7 +96,7 @@ def verification(leader: int, machine: Any, others: Others | None = None, **sett
         return SimpleNamespace(machine=machine)
 
     runtime = SimpleNamespace(topic=TOPIC, shard=shard, now_ms=lambda: 0, execute=lambda _, decision: decision())
-    messengers = AddPartitionsChannels(others.call if others is not None else Others(lambda _: None).call)
+    messengers = AddPartitionsToTxnManager(others.call if others is not None else Others(lambda _: None).call)
     return TransactionVerification(me, runtime, messengers)  # type: ignore[arg-type]
 
 
@@ -258,7 +258,7 @@ def test_markers_of_many_transactions_share_a_request() -> None:
     heard: list[tuple[int, PartitionName, Error]] = []
 
     async def whole() -> None:
-        messengers = TxnMarkerChannels(others.call)
+        messengers = TransactionMarkerChannelManager(others.call)
         for producer in range(3):
             order = TransactionMarkers(f"id{producer}", producer, 5, True, frozenset(), 2)
             messengers.send(

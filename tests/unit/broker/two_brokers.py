@@ -15,7 +15,7 @@ from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.controller_requests import ControllerRequests
 from ottla.broker.cluster.forwarding import ForwardingManager, decode_if_encoded, forwarded
 from ottla.broker.cluster.peers import Peers
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.handlers import api_versions
 from ottla.broker.handlers.table import APIS
@@ -28,9 +28,9 @@ from ottla.controller.image import BrokerImage, Endpoint, MetadataCache, Metadat
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.network.connection import Connection
-from ottla.network.listener import Acceptor, SocketServer
 from ottla.network.listener_limits import ConnectionLimits
 from ottla.network.poller import Poller
+from ottla.network.socket_server import Acceptor, SocketServer
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.headers import decode_request_header
 from ottla.replication.replica_set import ReplicaSet
@@ -62,7 +62,7 @@ class ControllerBroker:
 
     def __init__(self, directory: Path, poller: Poller) -> None:
         self.settings = BrokerSettings({"broker.id": "1", "node.id": "1", "log.dirs": str(directory)})
-        clock, images, live = LoopClock(), MetadataCache(), DynamicConfig(self.settings)
+        clock, images, live = LoopClock(), MetadataCache(), DynamicBrokerConfig(self.settings)
         self.images = images
         self._workers = Workers(2)
         log_dirs = LogDirs.open([str(directory)], node_id=1, clock=clock, producer_id_expiration_ms=1000)

@@ -19,7 +19,7 @@ from tests.unit.broker.handler_stand import LISTENERS
 from tests.virtual_time import LoopClock, VirtualLoop
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.handlers import api_versions
 from ottla.broker.log_manager.flusher import Flusher
@@ -33,7 +33,7 @@ from ottla.controller.image import MetadataCache, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.network.buffers import BufferPool
-from ottla.network.connection import ClientInfo, Connection
+from ottla.network.connection import ConnectedClient, Connection
 from ottla.network.poller import Poller
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_request_header
@@ -165,7 +165,7 @@ class WholeBroker:
         texts["auto.create.topics.enable"] = "false"
         small = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
         self.settings = BrokerSettings({**texts, **small, **(more or {})})
-        clock, images, live = LoopClock(), MetadataCache(), DynamicConfig(self.settings)
+        clock, images, live = LoopClock(), MetadataCache(), DynamicBrokerConfig(self.settings)
         self._workers = Workers(2)
         self._log_dirs = LogDirs.open([str(directory)], node_id=1, clock=clock, producer_id_expiration_ms=86_400_000)
         flusher = Flusher(self._workers, self._log_dirs.sync_times)
@@ -202,7 +202,7 @@ class WholeBroker:
 
     def connection(self, wire: Wire) -> Connection:
         loop = asyncio.get_running_loop()
-        facts = ClientInfo("127.0.0.1", 50_000, "PLAINTEXT")
+        facts = ConnectedClient("127.0.0.1", 50_000, "PLAINTEXT")
         rounds = Rounds()
         rounds.watched = Connection(
             wire, -1, rounds, loop, self._buffers, self.dispatcher, lambda _: None, facts, FRAME_BYTES_MAX

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.commands.registry import _config, _parser
+from ottla.cli.commands.registry import _parser, _read_config
 from ottla.cli.main import main
 from ottla.cli.processes.sidecars import REGISTRY_HAS_NO_LOGIN, make_registry_sidecar
 
@@ -58,7 +58,9 @@ def test_the_command_line_overrides_the_file(tmp_path: Path, capsys: pytest.Capt
         "listeners=http://127.0.0.1:9999\nkafkastore.bootstrap.servers=PLAINTEXT://far:1\nkafkastore.topic=_file\n"
         "schema.compatibility.level=none\nzebra=1\nauthentication.roles=x\n"
     )
-    config = _config(_parser().parse_args(["--config", str(file), "--port", "7777", "--bootstrap-server", "near:2"]))
+    config = _read_config(
+        _parser().parse_args(["--config", str(file), "--port", "7777", "--bootstrap-server", "near:2"])
+    )
     assert (config.host, config.port, config.bootstrap) == ("127.0.0.1", 7777, "near:2")
     assert (config.topic, config.default_level) == ("_file", "NONE")
     lines = capsys.readouterr().err

@@ -214,7 +214,7 @@ def play_reader(
 ) -> Reader:
     played: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
         (reader.fetch_metadata, PlayedClient.metadata),
-        (reader.fetch_offsets, PlayedClient.ends),
+        (reader.fetch_log_offsets, PlayedClient.ends),
         (list_groups, PlayedClient.listed),
         (reader.fetch_committed_offsets, PlayedClient.commits),
         (reader.fetch_log_dirs, PlayedClient.sizes),

@@ -24,12 +24,12 @@ from ottla.controller.decisions.config_changes import (
     OperationType,
     decide_config_changes,
 )
+from ottla.controller.decisions.elect_leaders import ElectionType, decide_elections
 from ottla.controller.decisions.features import FeatureUpdate, decide_feature_updates
 from ottla.controller.decisions.isr_changes import IsrChange, decide_alter_partitions
 from ottla.controller.decisions.leader_election import decide_election
 from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules
 from ottla.controller.decisions.ottla_version import LEVEL_MAX
-from ottla.controller.decisions.preferred_election import ElectionType, decide_elections
 from ottla.controller.decisions.reassignment import ReassignmentRequest, decide_reassignments
 from ottla.controller.decisions.topic_changes import NewPartitions, NewTopic
 from ottla.controller.image import DAMAGED_EPOCH, NO_LEADER, MetadataImage, PartitionImage

@@ -33,10 +33,11 @@ from ottla.controller.decisions.demoted_brokers import (
     with_demotions,
     with_slow_disks,
 )
+from ottla.controller.decisions.elect_leaders import ElectionType, decide_elections
 from ottla.controller.decisions.leader_election import AvailableReplicas, decide_broker_changes, elect_partition
 from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules
+from ottla.controller.decisions.leader_rebalance import decide_leader_rebalance
 from ottla.controller.decisions.ottla_version import NEW_CLUSTER_FEATURES, OTTLA_VERSION_FEATURE
-from ottla.controller.decisions.preferred_election import ElectionType, decide_elections, decide_leader_rebalance
 from ottla.controller.decisions.reassignment import ReassignmentRequest, decide_reassignments
 from ottla.controller.decisions.topic_changes import NewTopic
 from ottla.controller.image import MetadataImage, PartitionImage

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.broker.metadata_cache import describe_partition
+from ottla.broker.encoded_topics_cache import describe_partition
 from ottla.controller.decisions.standalone import decide_local_leaders, decide_offline
 from ottla.controller.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.stores.store import SetNode

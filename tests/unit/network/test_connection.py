@@ -11,7 +11,7 @@ from ottla.base.file_range import FileRange
 from ottla.network import connection as module
 from ottla.network.buffers import SHARED_BYTES, BufferPool
 from ottla.network.close_reason import CloseReason
-from ottla.network.connection import ClientInfo, Connection
+from ottla.network.connection import ConnectedClient, Connection
 from ottla.network.send_queue import EXPANDED_RANGES_MAX
 from ottla.protocol.codec import Encoded
 
@@ -81,7 +81,7 @@ class World:
             self.buffers,
             self.handler,
             self.handler.on_closed,
-            ClientInfo("client", 1, "PLAINTEXT"),
+            ConnectedClient("client", 1, "PLAINTEXT"),
             frame_bytes_max,
         )
 

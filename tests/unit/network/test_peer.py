@@ -15,10 +15,10 @@ from ottla.network import peer as peer_module
 from ottla.network import peer_transport
 from ottla.network.close_reason import CloseReason
 from ottla.network.connection import Connection, PendingReply
-from ottla.network.listener import Acceptor, SocketServer
 from ottla.network.listener_limits import ConnectionLimits
 from ottla.network.peer import BrokerConnection, PeerError
 from ottla.network.poller import Poller
+from ottla.network.socket_server import Acceptor, SocketServer
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.codec import decode
 from ottla.protocol.headers import decode_request_header, encode_response_frame

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.unit.network.test_peer import Server, beat, on_loop
 
-from ottla.network.listener import Acceptor, SocketServer
 from ottla.network.listener_limits import ConnectionLimits
 from ottla.network.peer import Authenticate, BrokerConnection, PeerError
 from ottla.network.poller import Poller
+from ottla.network.socket_server import Acceptor, SocketServer
 from ottla.protocol.headers import encode_response_frame
 from ottla.protocol.messages.credentials import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.messages.groups import HeartbeatResponse

@@ -17,11 +17,11 @@ from tests.unit.network.test_connection import ManualLoop, Recorder, framed, rep
 
 from ottla.network.buffers import SHARED_BYTES, BufferPool
 from ottla.network.close_reason import CloseReason
-from ottla.network.connection import ClientInfo, Connection
-from ottla.network.listener import Acceptor, SocketServer
+from ottla.network.connection import ConnectedClient, Connection
 from ottla.network.listener_limits import ConnectionLimits
 from ottla.network.poller import Poller
 from ottla.network.receiver_thread import OFFLOADED_BYTES_MIN, ReceiverThread
+from ottla.network.socket_server import Acceptor, SocketServer
 
 LARGE = b"L" * (3 * SHARED_BYTES)
 
@@ -63,7 +63,7 @@ class World:
             Recorder(),
         )
         self.buffers, self.aside = BufferPool(), ManualReceiver()
-        facts = ClientInfo("client", 1, "PLAINTEXT")
+        facts = ConnectedClient("client", 1, "PLAINTEXT")
         self.connection = Connection(
             self.transport,
             7,

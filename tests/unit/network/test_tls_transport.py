@@ -18,10 +18,10 @@ from ottla.base.broker_keys.security import TlsKeys
 from ottla.base.file_range import FileRange
 from ottla.network import tls_handshake
 from ottla.network.connection import Connection
-from ottla.network.listener import Acceptor, SocketServer
 from ottla.network.listener_limits import ConnectionLimits
 from ottla.network.peer import BrokerConnection, PeerError
 from ottla.network.poller import Poller
+from ottla.network.socket_server import Acceptor, SocketServer
 from ottla.network.tls_handshake import OutgoingTls, TlsHandshakes
 from ottla.network.tls_transport import PROTOCOL_REPLY_BYTES_MAX, SENT_BYTES, TlsScratch, TlsTransport
 from ottla.protocol.codec import Encoded

@@ -11,9 +11,9 @@ from tests import virtual_time
 from tests.unit.registry.nodes import Node
 
 from ottla.registry.election import Election
+from ottla.registry.election_protocol import RegistryIdentity
 from ottla.registry.forwarder import Forwarder, NotSentError, RawRequest, RawResponse, UnknownOutcomeError
 from ottla.registry.http.app import LEADER_SECONDS_MAX
-from ottla.registry.leadership import RegistryIdentity
 
 LEADER = "http://leader:8081"
 ANSWER = RawResponse(200, [(b"content-type", b"application/json")], b'{"id": 7}')

@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import Record, build_batch
-from ottla.replication.follower_state import FetchPosition
+from ottla.replication.follower_rules import FetchPosition
 from ottla.replication.leader_state import PartitionState
 from ottla.replication.partition import Partition, ReplicaRead
 from ottla.storage.descriptors import DescriptorPool

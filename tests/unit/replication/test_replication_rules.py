@@ -6,7 +6,7 @@ import pytest
 from tests.unit.replication.stand import TOPIC_ID
 
 from ottla.base.errors import Error, KafkaError
-from ottla.replication.follower_state import NO_EPOCH, NO_OFFSET, follower_high_watermark, truncation_offset
+from ottla.replication.follower_rules import NO_EPOCH, NO_OFFSET, follower_high_watermark, truncation_offset
 from ottla.replication.leader_state import (
     REJECTED_PAUSE_MS,
     AlterPartitionProposal,
@@ -136,7 +136,7 @@ def test_a_replica_joins_when_it_has_reached_the_start_of_the_epoch(offset: int,
 def test_a_replica_that_the_controller_removed_joins_only_after_its_next_fetch() -> None:
     leader = Leader()
     leader.fetch(2, 20)
-    leader.state.update_state(PartitionState(1, 4, (1,), (1, 2, 3), partition_epoch=8), leader.now_ms)
+    leader.state.update_partition_state(PartitionState(1, 4, (1,), (1, 2, 3), partition_epoch=8), leader.now_ms)
     assert not leader.can_join(2)
     leader.fetch(2, 20)
     assert leader.can_join(2)
@@ -230,7 +230,9 @@ def test_only_a_newer_state_resolves_a_proposal(partition_epoch: int, is_resolve
     leader.fetch(2, 20)
     leader.fetch(3, 10)
     leader.propose()
-    leader.state.update_state(PartitionState(1, 4, ISR, (1, 2, 3), partition_epoch=partition_epoch), leader.now_ms)
+    leader.state.update_partition_state(
+        PartitionState(1, 4, ISR, (1, 2, 3), partition_epoch=partition_epoch), leader.now_ms
+    )
     assert (leader.state.pending_proposal is None) is is_resolved
     assert (leader.state.maximal_isr == frozenset(ISR)) is is_resolved
 

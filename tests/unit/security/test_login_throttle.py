@@ -33,13 +33,13 @@ class Scene:
 
     def try_login(self, user: str, address: str, password: str = "wrong", name: str = "") -> LoginAttempt | None:
         if self.logins.is_failing(user, address):
-            attempt = self.logins.add(user, address, self.now_ms, is_checked=False)
+            attempt = self.logins.add_attempt(user, address, self.now_ms, is_checked=False)
             self._passwords[attempt] = user, address, password, name
             return attempt
         if password == RIGHT:
             self.passed[name] = self.now_ms
             return None
-        attempt = self.logins.add(user, address, self.now_ms, is_checked=True)
+        attempt = self.logins.add_attempt(user, address, self.now_ms, is_checked=True)
         self._passwords[attempt] = user, address, password, name
         return attempt
 

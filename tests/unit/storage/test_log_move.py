@@ -17,8 +17,8 @@ from ottla.storage import files, log_move
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir, create_log
+from ottla.storage.log_loader import open_log
 from ottla.storage.log_move import FutureLog
-from ottla.storage.recovery import open_log
 
 PARTITION = TopicPartition("topic", 0)
 TOPIC_ID = uuid.UUID(int=7)

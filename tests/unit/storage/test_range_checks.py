@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.unit.storage.test_recovery import batch_of, new_log
+from tests.unit.storage.test_log_loader import batch_of, new_log
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
@@ -18,9 +18,9 @@ from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import Log
 from ottla.storage.log_dir import create_log
+from ottla.storage.log_loader import open_log
 from ottla.storage.page_cache import is_range_cached, read_ahead
 from ottla.storage.range_checks import merge_ranges, needs_check
-from ottla.storage.recovery import open_log
 
 PARTITION = TopicPartition("topic", 0)
 NOW_MS = 1_700_000_000_000

@@ -15,8 +15,8 @@ from ottla.base.topic_settings import TopicSettings
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import Log
+from ottla.storage.log_loader import open_log
 from ottla.storage.range_checks import needs_check
-from ottla.storage.recovery import open_log
 from ottla.storage.replay import read_marker
 from ottla.storage.scan import CONTROL_FLAG, BatchScan
 from ottla.storage.transaction_check import TransactionIndexWrongError, TransactionRebuild

@@ -38,7 +38,7 @@ from ottla.protocol.apis import ALL_APIS
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.node import Node
-    from ottla.network.connection import ClientInfo
+    from ottla.network.connection import ConnectedClient
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class AuditTrail:
             after = {"mechanism": mechanism, "is_repeated": is_repeated}
             self._enqueue(LOGIN, client_identity(context, api), Change(None, None, None, after))
 
-    def record_certificate_login(self, client: ClientInfo) -> None:
+    def record_certificate_login(self, client: ConnectedClient) -> None:
         """Record a login by certificate, which involves no request."""
         if self.is_enabled_for(LOGIN, client.principal):
             who = NO_CLIENT._replace(principal=client.principal, host=client.host, listener=client.listener_name)
@@ -116,7 +116,7 @@ class AuditTrail:
             who = client_identity(context, ALL_APIS[context.api_key].name)._replace(principal=None)
             self._record_failed_login(who, mechanism, error, reason)
 
-    def record_failed_handshake(self, client: ClientInfo, reason: str) -> None:
+    def record_failed_handshake(self, client: ConnectedClient, reason: str) -> None:
         """Record a failed TLS handshake or a rejected certificate."""
         if self.is_enabled_for(LOGIN_FAILED, None):
             who = NO_CLIENT._replace(host=client.host, listener=client.listener_name)

@@ -20,7 +20,7 @@ from ottla.base.legacy_keys import nearest_key
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.base.setting_types import BadValueError, parse_int, trim
 from ottla.broker.cluster.forwarding import decode_if_encoded, is_handled_here
-from ottla.broker.configs.dynamic_config import encode_passwords, replace_values
+from ottla.broker.configs.dynamic_broker_config import encode_passwords, replace_values
 from ottla.broker.offload import in_slices
 from ottla.broker.security.reconfiguration import SecurityChangeError, is_security_key
 from ottla.controller.decisions.config_changes import (

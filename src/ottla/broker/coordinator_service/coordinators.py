@@ -22,7 +22,11 @@ from ottla.broker.context import Context
 from ottla.broker.coordinator_service.group_topics import RegexResolver, TopicCatalog, TopicPatterns
 from ottla.broker.coordinator_service.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalTopicCreator
 from ottla.broker.coordinator_service.sweeps import DeletedTopicOffsets, Sweeps
-from ottla.broker.coordinator_service.transaction_channels import AddPartitionsChannels, SendRequest, TxnMarkerChannels
+from ottla.broker.coordinator_service.transaction_channels import (
+    AddPartitionsToTxnManager,
+    SendRequest,
+    TransactionMarkerChannelManager,
+)
 from ottla.broker.coordinator_service.transaction_markers import TxnMarkerWriter
 from ottla.broker.coordinator_service.transaction_verification import TransactionVerification, VerificationGuards
 from ottla.broker.responder import Responder
@@ -122,9 +126,9 @@ class Coordinators:
         self._deleted_topics = DeletedTopicOffsets(self.groups, self._sweeps[0])
         self.groups.on_shard_loaded = self._deleted_topics.on_shard_loading
         self.guards = VerificationGuards()
-        self._partition_channels = AddPartitionsChannels(call)
+        self._partition_channels = AddPartitionsToTxnManager(call)
         self.verification = TransactionVerification(node, self.transactions, self._partition_channels)
-        self._marker_channels = TxnMarkerChannels(call)
+        self._marker_channels = TransactionMarkerChannelManager(call)
         self.markers = TxnMarkerWriter(
             replicas,
             node.clock,

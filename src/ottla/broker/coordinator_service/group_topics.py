@@ -212,10 +212,10 @@ class TopicCatalog:
         self.new_topics_generation = new_topics_generation
 
     def topic(self, name: str) -> TopicInfo | None:
-        return _facts(self.topics.get(name))
+        return _topic_info(self.topics.get(name))
 
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
-        return _facts(self._by_id.get(topic_id))
+        return _topic_info(self._by_id.get(topic_id))
 
 
 class RegexResolver:
@@ -286,5 +286,5 @@ class RegexResolver:
             raise KafkaError(Error.INVALID_REGULAR_EXPRESSION, sentence)
 
 
-def _facts(topic: TopicImage | None) -> TopicInfo | None:
+def _topic_info(topic: TopicImage | None) -> TopicInfo | None:
     return None if topic is None else TopicInfo(topic.name, topic.topic_id, len(topic.partitions))

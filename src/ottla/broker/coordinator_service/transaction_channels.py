@@ -99,7 +99,7 @@ class MarkerCall(NamedTuple):
     on_result: Callable[[PartitionName, Error], None]
 
 
-class TxnMarkerChannels:
+class TransactionMarkerChannelManager:
     """Sends markers to the leaders of their partitions."""
 
     def __init__(self, call: SendRequest) -> None:
@@ -172,7 +172,7 @@ class PartitionCall(NamedTuple):
     on_result: Callable[[Errors], None]
 
 
-class AddPartitionsChannels:
+class AddPartitionsToTxnManager:
     """Asks transaction coordinators on other brokers to add or verify partitions (KIP-890)."""
 
     def __init__(self, call: SendRequest) -> None:

@@ -107,7 +107,7 @@ class TxnMarkerWriter:
             answered(refusal)
             return
         self._guards.cancel(partition, order.producer_id)
-        self._replicas.refused_sequences.remove(topic, index, order.producer_id)
+        self._replicas.rejected_batches.remove(topic, index, order.producer_id)
         last_offset = partition.log.end_offset - 1
         if not is_marker_written(known, order):
             try:

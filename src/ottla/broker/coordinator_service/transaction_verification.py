@@ -14,7 +14,7 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.partitioning import partition_for
 from ottla.broker.coordinator_service.transaction_channels import (
-    AddPartitionsChannels,
+    AddPartitionsToTxnManager,
     Errors,
     PartitionCall,
     PartitionName,
@@ -92,7 +92,10 @@ class TransactionVerification:
     """Adds partitions to transactions, or verifies that they were added."""
 
     def __init__(
-        self, node: Node, transactions: CoordinatorRuntime[TransactionCoordinator], messengers: AddPartitionsChannels
+        self,
+        node: Node,
+        transactions: CoordinatorRuntime[TransactionCoordinator],
+        messengers: AddPartitionsToTxnManager,
     ) -> None:
         self._node = node
         self._transactions = transactions

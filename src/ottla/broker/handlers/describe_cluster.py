@@ -12,7 +12,7 @@ from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.authorization import cluster_operations
 from ottla.broker.context import Context
-from ottla.broker.metadata_cache import reachable_controller
+from ottla.broker.encoded_topics_cache import reachable_controller
 from ottla.controller.image import MetadataImage
 from ottla.protocol.messages.cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 

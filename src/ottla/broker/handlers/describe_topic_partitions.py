@@ -10,7 +10,7 @@ from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.authorization import topic_operations
 from ottla.broker.context import Context
-from ottla.broker.metadata_cache import missing_topic_error, offline_replicas, reachable_isr, reachable_leader
+from ottla.broker.encoded_topics_cache import missing_topic_error, offline_replicas, reachable_isr, reachable_leader
 from ottla.broker.offload import in_slices
 from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
 from ottla.protocol.messages.topics import (

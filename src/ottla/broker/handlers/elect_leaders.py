@@ -12,7 +12,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.offload import TimeSlice, in_slices
-from ottla.controller.decisions.preferred_election import ElectionResult, ElectionType, decide_elections
+from ottla.controller.decisions.elect_leaders import ElectionResult, ElectionType, decide_elections
 from ottla.protocol.messages.reassignments import (
     ElectionPartitionResult,
     ElectLeadersRequest,

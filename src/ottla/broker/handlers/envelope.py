@@ -15,7 +15,7 @@ from ottla.broker.cluster.forwarding import decode_host, decode_principal, is_no
 from ottla.broker.context import Context
 from ottla.broker.offload import LONG_REQUEST_BYTES, free_rows, is_long, run_in_worker
 from ottla.broker.responder import InnerResponder
-from ottla.network.connection import ClientInfo
+from ottla.network.connection import ConnectedClient
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.headers import decode_request_header
@@ -31,7 +31,7 @@ async def handle(request: EnvelopeRequest, context: Context) -> EnvelopeResponse
     if cluster is None or not cluster.is_controller:
         return EnvelopeResponse(error_code=Error.NOT_CONTROLLER)
     try:
-        sender = ClientInfo(decode_host(request.client_host_address), 0, context.listener_name)
+        sender = ConnectedClient(decode_host(request.client_host_address), 0, context.listener_name)
         sender.principal, sender.is_delegated = decode_principal(request.request_principal or b"")
     except ProtocolError:
         return EnvelopeResponse(error_code=Error.PRINCIPAL_DESERIALIZATION_FAILURE)
@@ -42,7 +42,7 @@ async def handle(request: EnvelopeRequest, context: Context) -> EnvelopeResponse
         return EnvelopeResponse(error_code=Error.INVALID_REQUEST)
 
 
-async def open_envelope(data: memoryview, sender: ClientInfo, context: Context) -> EnvelopeResponse:
+async def open_envelope(data: memoryview, sender: ConnectedClient, context: Context) -> EnvelopeResponse:
     header = decode_request_header(data)
     row = context.broker.apis.get(header.api_key)
     if row is None or row.make_error_response is None:

@@ -22,7 +22,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.delayed_fetch import READ_COMMITTED
-from ottla.broker.log_manager.log_loader import IndexRebuilds
+from ottla.broker.log_manager.log_dir_loader import IndexRebuilds
 from ottla.broker.offload import TimeSlice, in_slices
 from ottla.protocol.messages.offsets import (
     ListOffsetsPartition,

@@ -21,7 +21,7 @@ from ottla.broker.authorization import cluster_operations, topic_operations
 from ottla.broker.cluster.controller_requests import CREATE_TIMEOUT_MS, TOPIC_EXISTS_ERRORS
 from ottla.broker.cluster.forwarding import decode_if_encoded, forwarded
 from ottla.broker.context import Context
-from ottla.broker.metadata_cache import (
+from ottla.broker.encoded_topics_cache import (
     describe_topic,
     encode_response,
     encode_topic,
@@ -134,7 +134,9 @@ async def encoded_topics(context: Context, image: MetadataImage, topics: list[To
     """Return the encoded topics. Works in slices: ten thousand topics must not block other clients."""
     kept: list[bytes] = []
     async for some in in_slices(chunks(topics, TOPICS_PER_SLICE)):
-        kept += context.broker.metadata_cache.encode_topics(image, context.listener_name, context.api_version, some)
+        kept += context.broker.encoded_topics_cache.encode_topics(
+            image, context.listener_name, context.api_version, some
+        )
     return kept
 
 

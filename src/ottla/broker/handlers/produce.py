@@ -216,7 +216,7 @@ def _append_rows(
             continue
         if refused and (name, data.index) in refused:
             error = refused[name, data.index]
-            replicas.refused_sequences.add(error, name, data.index, data.records, now_ms)
+            replicas.rejected_batches.add(error, name, data.index, data.records, now_ms)
             answers.append(_error(data.index, error, NOT_ADDED if error is Error.INVALID_TXN_STATE else None))
             continue
         if is_internal:
@@ -229,7 +229,7 @@ def _append_rows(
         elif partition is None:
             error = missing if name == "" else context.broker.error_for_missing_partition(name, data.index).error
             if name:  # it may be created for the producer's next batch
-                replicas.refused_sequences.add(error, name, data.index, data.records, now_ms)
+                replicas.rejected_batches.add(error, name, data.index, data.records, now_ms)
             context.broker.counters.note_error(context.api_key, error)
             answers.append(add_current_leader(_error(data.index, error, None), name, context, unfinished.leaders))
         else:
@@ -258,14 +258,14 @@ def _append(
     records = data.records
     if records is None:
         return _error(data.index, Error.INVALID_RECORD, "Produce requests must carry a record batch for each partition")
-    refused_sequences = context.broker.replicas.refused_sequences
+    rejected_batches = context.broker.replicas.rejected_batches
     try:
         _check_request(records, request, context.api_version)
         quotas, quota = context.broker.quotas, partition.log.settings.quota
         if quotas.is_on or quota is not None:
             quotas.check_append(partition, quota)
-        if refused_sequences:
-            refused_sequences.check(*partition.name, partition.log, records, now_ms)
+        if rejected_batches:
+            rejected_batches.check(*partition.name, partition.log, records, now_ms)
         appended = partition.append(records, request.acks == ACKS_ALL, now_ms)
     except InvalidRecords as invalid:
         _count_refusal(partition, invalid.error, records, context)
@@ -277,7 +277,7 @@ def _append(
         return answer
     except KafkaError as error:
         _count_refusal(partition, error.error, records, context)
-        refused_sequences.add(error.error, *partition.name, records, now_ms)
+        rejected_batches.add(error.error, *partition.name, records, now_ms)
         if error.error not in SEQUENCE_ERRORS:
             refusal = _error(data.index, error.error, error.message)
             return add_current_leader(refusal, partition.name.topic, context, unfinished.leaders)

@@ -25,7 +25,7 @@ from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import DELETE, TopicSettings, is_custom
 from ottla.broker.log_manager.checkpoints import CheckpointWriter
-from ottla.broker.log_manager.log_loader import IndexRebuilds
+from ottla.broker.log_manager.log_dir_loader import IndexRebuilds
 from ottla.broker.node import Node
 from ottla.broker.offload import for_each_partition, run_in_worker
 from ottla.metrics.counters import CleanerCounters

@@ -17,7 +17,7 @@ from typing import Final
 from ottla.base import tasks
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
-from ottla.broker.log_manager.log_loader import LogLoader
+from ottla.broker.log_manager.log_dir_loader import LogDirLoader
 from ottla.broker.metadata_publisher import BrokerMetadataPublisher
 from ottla.broker.node import Node
 from ottla.controller.decisions.standalone import decide_offline
@@ -99,7 +99,7 @@ class DiskSpaceMonitor:
     """
 
     def __init__(
-        self, node: Node, replicas: ReplicaSet, publisher: BrokerMetadataPublisher, loading: LogLoader
+        self, node: Node, replicas: ReplicaSet, publisher: BrokerMetadataPublisher, loading: LogDirLoader
     ) -> None:
         self._node = node
         self._replicas = replicas

@@ -15,11 +15,11 @@ from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
-from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.configs.dynamic_broker_config import DynamicBrokerConfig
 from ottla.broker.log_manager.checkpoints import CheckpointWriter
 from ottla.broker.log_manager.flusher import Flusher
 from ottla.broker.offload import run_in_worker
-from ottla.quotas.quota_meters import Windows
+from ottla.quotas.meter_registry import Windows
 from ottla.quotas.replication_rate import ReplicationQuotaRate
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
@@ -42,7 +42,7 @@ class LogDirMoves:
     def __init__(
         self,
         replicas: ReplicaSet,
-        live: DynamicConfig,
+        live: DynamicBrokerConfig,
         clock: Clock,
         checkpoints: CheckpointWriter,
         flusher: Flusher,

@@ -27,8 +27,8 @@ from ottla.metrics.histogram import Histogram
 from ottla.metrics.prometheus import Family, Sample
 from ottla.metrics.tcp_info import TcpInfo, read_tcp_info
 from ottla.metrics.unsupported_requests import UnsupportedRequests, shown
-from ottla.network.connection import ClientInfo
-from ottla.network.listener import SocketServer
+from ottla.network.connection import ConnectedClient
+from ottla.network.socket_server import SocketServer
 
 NS: Final = 1e9
 
@@ -267,7 +267,7 @@ def healing_families(status: HealingStatus | None) -> Iterator[Family]:
 class TcpConnection(NamedTuple):
     """A connection to show by name."""
 
-    client: ClientInfo
+    client: ConnectedClient
     info: TcpInfo
 
     @property

@@ -11,8 +11,8 @@ from ottla.broker.node import Node
 from ottla.broker.quota_manager import ClientQuotaManager
 from ottla.broker.telemetry.client_metrics import ClientMetricsManager
 from ottla.metrics.counters import BrokerCounters
-from ottla.network.listener import SocketServer
 from ottla.network.poller import Poller
+from ottla.network.socket_server import SocketServer
 from ottla.replication.replica_set import ReplicaSet
 
 if TYPE_CHECKING:

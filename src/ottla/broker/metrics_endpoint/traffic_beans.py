@@ -31,10 +31,10 @@ from ottla.metrics.prometheus import Family, Sample
 from ottla.metrics.requests import RequestMeter
 from ottla.metrics.traffic import TopicTraffic
 from ottla.network.close_reason import CloseReason
-from ottla.network.listener import SocketServer
+from ottla.network.socket_server import SocketServer
 from ottla.quotas.entities import CONSUMER_BYTES, MUTATIONS, PRODUCER_BYTES, REQUEST_SHARE
 from ottla.quotas.meter import UNBOUNDED, TokenBucket
-from ottla.quotas.quota_meters import QuotaMeter
+from ottla.quotas.meter_registry import QuotaMeter
 from ottla.replication.replica_set import ReplicaSet
 
 SERVER: Final = "kafka.server"

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.broker.fetch_sessions import EPOCH_MAX, INITIAL_EPOCH, NO_SESSION
-from ottla.replication.follower_state import FetchPosition
+from ottla.replication.follower_rules import FetchPosition
 from ottla.replication.partition import Partition
 
 FIRST_DELAY_MS: Final = 20

@@ -31,8 +31,8 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from ottla.quotas.quota_meters import Windows
-from ottla.replication.follower_state import FetchPosition
+from ottla.quotas.meter_registry import Windows
+from ottla.replication.follower_rules import FetchPosition
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 from ottla.replication.waiting_requests import WaitingProduce

@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.base.clock import Clock
 from ottla.base.setting_types import LONG_MAX
-from ottla.quotas.quota_meters import Windows
+from ottla.quotas.meter_registry import Windows
 from ottla.quotas.replication_rate import ReplicationQuotaRate
 from ottla.replication.partition import Partition
 

@@ -1,4 +1,4 @@
-"""Dynamic changes of TLS and SASL settings.
+"""Dynamic changes of TLS and SASL settings. Files that change without a change of settings: tls.py.
 
 Rules:
 1. A change is validated before it is accepted: a worker thread reads certificates and builds logins. An invalid change

@@ -25,8 +25,8 @@ from ottla.base.errors import Error
 from ottla.base.security import ANONYMOUS
 from ottla.base.tasks import notify_safely
 from ottla.network.close_reason import CloseReason
-from ottla.network.connection import ClientInfo, Connection
-from ottla.network.listener import ListenerTraffic
+from ottla.network.connection import ConnectedClient, Connection
+from ottla.network.socket_server import ListenerTraffic
 from ottla.protocol.messages.cluster import ApiVersionsResponse
 from ottla.protocol.messages.credentials import SaslAuthenticateResponse, SaslHandshakeResponse
 from ottla.security.login_throttle import LoginAttempt, LoginThrottle
@@ -57,7 +57,7 @@ class DelayedAttempts:
 
     def add(self, user: str | None, address: str, callback: Callable[[], None], *, is_checked: bool) -> LoginAttempt:
         """Add an attempt; `callback` is called after its delay."""
-        attempt = self._failed.add(user, address, self._clock.monotonic_ms(), is_checked=is_checked)
+        attempt = self._failed.add_attempt(user, address, self._clock.monotonic_ms(), is_checked=is_checked)
         self._callbacks[attempt] = callback
         self._set_timer()
         return attempt
@@ -172,7 +172,7 @@ class ServerAuthenticator:
         self._limit_time(login)
         connection.close_listeners["login"] = lambda: self._on_closed(login)
 
-    def on_refused(self, client: ClientInfo, reason: str) -> None:
+    def on_refused(self, client: ConnectedClient, reason: str) -> None:
         """Record a failed TLS handshake."""
         if self.audit is not None:
             notify_safely(self.audit.record_failed_handshake, client, reason)
@@ -206,7 +206,7 @@ class ServerAuthenticator:
             return None
         return context.responder.fail(CloseReason.NO_LOGIN, "ApiVersions where a SaslHandshake is expected")
 
-    def on_api_versions_answered(self, client: ClientInfo) -> None:
+    def on_api_versions_answered(self, client: ConnectedClient) -> None:
         """Record that the handshake follows ApiVersions."""
         if client.login is not None:
             client.login.has_versions = True

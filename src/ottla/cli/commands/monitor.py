@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
     from ottla.monitor.alerts.ledger import AlertStore, AlertStoreError  # noqa: PLC0415
     from ottla.web.server import listen, listen_address  # noqa: PLC0415
 
-    config = _config(options)
+    config = _read_config(options)
     _check_address(config)
     try:
         listener = listen(config.http.host, config.http.port)
@@ -86,7 +86,7 @@ def _parser() -> Parser:
     )
 
 
-def _config(options: Namespace) -> MonitorConfig:
+def _read_config(options: Namespace) -> MonitorConfig:
     """The configuration of the file, overridden by the command line."""
     import msgspec  # noqa: PLC0415 (start-up of other commands)
 
@@ -106,7 +106,7 @@ def _config(options: Namespace) -> MonitorConfig:
         entry = msgspec.structs.replace(entry, http=msgspec.structs.replace(http, **changed))
         config = settings_of(entry, _clusters(options, entry), load_properties)
         for cluster in config.clusters:
-            cluster.check()
+            cluster.check_properties()
     except ConfigError as problem:
         raise UsageError(f"{prefix}{problem}") from None
     except ClientError as problem:

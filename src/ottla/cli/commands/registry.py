@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     from ottla.web.hosts import LOOPBACK_NAMES  # noqa: PLC0415
     from ottla.web.server import listen  # noqa: PLC0415
 
-    config = _secured(_config(options), options)
+    config = _secured(_read_config(options), options)
     if config.host not in LOOPBACK_NAMES and (config.users is None or config.tls is None) and not options.insecure:
         raise UsageError(
             f"other machines could change schemas at {config.host}, or read passwords in transit: give --users, "
@@ -79,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _config(options: Namespace) -> RegistryConfig:
+def _read_config(options: Namespace) -> RegistryConfig:
     """The configuration of the file, overridden by the command line."""
     from ottla.registry.config import ConfigError, RegistryConfig, read_config  # noqa: PLC0415
 

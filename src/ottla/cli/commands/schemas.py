@@ -271,7 +271,7 @@ def _shown(value: Any) -> str:
 
 def _export(client: RegistryClient, options: argparse.Namespace) -> int:
     count = sum(1 for _ in export_registry(client, Path(options.folder), options.subjects, deleted=options.deleted))
-    warn(f"Wrote {_versions(count)} to {options.folder}.")
+    warn(f"Wrote {_versions_text(count)} to {options.folder}.")
     return 0
 
 
@@ -281,9 +281,9 @@ def _import(client: RegistryClient, options: argparse.Namespace) -> int:
     for each in import_registry(client, stored):
         print_line(f"{each.subject}\t{each.version}\t{each.schema_id}")
         count += 1
-    warn(f"Imported {_versions(count)}; {len(stored.versions) - count} already existed.")
+    warn(f"Imported {_versions_text(count)}; {len(stored.versions) - count} already existed.")
     return 0
 
 
-def _versions(count: int) -> str:
+def _versions_text(count: int) -> str:
     return f"{count} version{'' if count == 1 else 's'}"

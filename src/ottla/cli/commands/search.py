@@ -151,7 +151,7 @@ def _writer(options: argparse.Namespace) -> Callable[[Message], bytes]:
         {f"print.{name}": "true" for name in COLUMNS}, escape_bytes if is_for_people else bytes, colours
     )
 
-    def write(message: Message) -> bytes:
+    def format_message(message: Message) -> bytes:
         record = message.record
         kind = "" if record.timestamp_ms < 0 else "LogAppendTime" if record.is_log_append_time else "CreateTime"
         key, value = decoded_bytes(message)
@@ -160,10 +160,10 @@ def _writer(options: argparse.Namespace) -> Callable[[Message], bytes]:
             Shown(options.topic, record.partition, record.offset, kind, record.timestamp_ms, key, value, headers)
         )
 
-    return write
+    return format_message
 
 
-def _print_hits(search: Search, write: Callable[[Message], bytes], options: argparse.Namespace) -> int:
+def _print_hits(search: Search, format_message: Callable[[Message], bytes], options: argparse.Namespace) -> int:
     previous = signal.signal(signal.SIGINT, lambda *_: _request_stop(search))
     out = sys.stdout.buffer
     if options.format == "csv" and not options.json and not options.count:
@@ -175,7 +175,7 @@ def _print_hits(search: Search, write: Callable[[Message], bytes], options: argp
                 if isinstance(event, Message):
                     if not options.count:
                         meter.clear()
-                        out.write(write(event))
+                        out.write(format_message(event))
                         if is_terminal(sys.stdout):
                             out.flush()
                 elif isinstance(event, Progress):

@@ -238,7 +238,7 @@ def _command(unit: Unit) -> list[str]:
     return words if words and Path(words[0]).name == "ottla" else []
 
 
-def _option(command: list[str], name: str) -> str | None:
+def _command_option(command: list[str], name: str) -> str | None:
     for index, word in enumerate(command):
         if word == name and index + 1 < len(command):
             return command[index + 1]
@@ -249,7 +249,7 @@ def _option(command: list[str], name: str) -> str | None:
 
 def _instances(deployment: Deployment, unit: Unit, command: list[str]) -> Iterator[tuple[str, Path]]:
     """Each instance of a template unit with its settings file; a plain unit yields one."""
-    named = _option(command, "--config")
+    named = _command_option(command, "--config")
     unit_name = unit.path.name
     if named is None:
         deployment.unchecked.append(f"{unit_name}: it names no settings file (--config)")
@@ -272,7 +272,7 @@ def _instances(deployment: Deployment, unit: Unit, command: list[str]) -> Iterat
 
 def _read_broker(deployment: Deployment, unit: Unit, command: list[str], instance: str, file: Path) -> None:
     file_name = file.name
-    count = _option(command, "--processes")
+    count = _command_option(command, "--processes")
     try:
         overrides = parse_pairs([word for name, word in _pairs(command) if name == "--override"], allow_bare=False)
         settings = load_broker_settings(file, overrides)
@@ -366,7 +366,7 @@ def _read_folder(deployment: Deployment, unit: Unit, instance: str, path: str, o
 
 def _read_zookeeper(deployment: Deployment, unit: Unit, command: list[str], instance: str, file: Path) -> None:
     properties = read_properties_file(file)
-    number = (_option(command, "--server-id") or "").replace(INSTANCE, instance)
+    number = (_command_option(command, "--server-id") or "").replace(INSTANCE, instance)
     name = unit.path.name.replace("@.service", f"@{instance}").removesuffix(".service")
     host, ports = server_address(properties.get(f"server.{number}", ""))
     port = properties.get("clientPort", str(ZOOKEEPER_PORT))
@@ -397,8 +397,8 @@ def server_address(text: str) -> tuple[str, list[str]]:
 
 def _read_service(deployment: Deployment, unit: Unit, command: list[str]) -> None:
     default = {"registry": "8081", "console": "8080"}[command[1]]
-    port = _option(command, "--port") or default
-    host = _option(command, "--host") or "127.0.0.1"
+    port = _command_option(command, "--port") or default
+    host = _command_option(command, "--host") or "127.0.0.1"
     if port.isdecimal():
         address = "" if host == "0.0.0.0" else host  # noqa: S104 (compared)
         deployment.published.append(Published(address, int(port), int(port), unit.path.stem, ""))

@@ -24,7 +24,7 @@ from ottla.operations.reassignment.moves import (
     ReassignmentState,
     check_brokers,
     current_log_dirs,
-    current_rows,
+    current_replicas,
     find_topics,
     log_dir_states,
     move_log_dirs,
@@ -178,7 +178,7 @@ def _execute(client: Client, options: KafkaOptions) -> None:
         raise TerseError(EXISTING_REASSIGNMENT)
     admin = Admin(client)
     check_brokers(admin, plan.brokers)
-    now = current_rows(admin, plan)
+    now = current_replicas(admin, plan)
     print("Current partition replica assignment\n")
     print_line(plan_text(now, current_log_dirs(client, now)))
     print()

@@ -216,7 +216,7 @@ def open_monitor(address: ClusterAddress, clock: Clock) -> ClusterMonitor:
     if address.is_restricted and TOKEN_URL in properties:
         _check_token_endpoint(properties[TOKEN_URL])
     settings = ClusterSettings(address.name, address.bootstrap, properties)
-    settings.check()
+    settings.check_properties()
     return ClusterMonitor(settings, clock=clock)
 
 

@@ -162,7 +162,7 @@ class Reader:
     async def _read_offsets(self, time: int) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for leader, led in partitions_by_leader(self.snapshot.topics, self.snapshot.brokers):
-            found |= await self._run_in_thread(fetch_offsets, leader, led, time)
+            found |= await self._run_in_thread(fetch_log_offsets, leader, led, time)
         return found
 
     async def _read_ends(self) -> dict[str, Any]:
@@ -345,7 +345,9 @@ def partitions_by_leader(topics: Mapping[str, Topic], live: Iterable[int]) -> li
     ]
 
 
-def fetch_offsets(client: Client, leader: int, led: Sequence[TopicPartition], time: int) -> dict[TopicPartition, int]:
+def fetch_log_offsets(
+    client: Client, leader: int, led: Sequence[TopicPartition], time: int
+) -> dict[TopicPartition, int]:
     """Earliest or latest offsets; partitions that have just moved are missing until the next round."""
     return {
         place: answer.offset

@@ -21,8 +21,8 @@ from ottla.controller import tree
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.store_watches import StoreWatches
 from ottla.controller.decisions.decision import Decision
+from ottla.controller.decisions.elect_leaders import ElectionResult, ElectionType, decide_elections
 from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules
-from ottla.controller.decisions.preferred_election import ElectionResult, ElectionType, decide_elections
 from ottla.controller.decisions.reassignment import (
     ReassignmentRequest,
     ReassignmentResult,

@@ -4,7 +4,8 @@ If too many partitions are not led by their preferred replicas, leadership retur
 then every leader.imbalance.check.interval.seconds. So a restarted broker gets its share again. Demoted brokers (slow or
 in maintenance) do not become leaders, and other brokers lead their partitions.
 
-A change of settings demotes a broker in the same write (controller.py). This module only handles changes by the clock.
+A change of settings demotes a broker in the same write (controller.py). This module only handles changes by the clock;
+which leaders change is decided in decisions/leader_rebalance.py and decisions/demoted_brokers.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ottla.controller.cluster.admin_nodes import AdminRequests
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.store_watches import StoreWatches
 from ottla.controller.decisions.demoted_brokers import SlowBrokerDetector, brokers_in_maintenance, with_slow_disks
-from ottla.controller.decisions.preferred_election import decide_leader_rebalance
+from ottla.controller.decisions.leader_rebalance import decide_leader_rebalance
 from ottla.controller.image import MetadataCache, MetadataImage
 from ottla.controller.stores.store import MetadataStore, StoreError
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ottla.base.broker_checks import RequirementError, check_broker_settings
 from ottla.base.broker_settings import BrokerSettings, find_key
-from ottla.base.dynamic_broker_config import change_mode, change_problem
+from ottla.base.dynamic_config_rules import change_mode, change_problem
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import topic_name_problem
 from ottla.base.resource_keys import check_client_metrics, check_group

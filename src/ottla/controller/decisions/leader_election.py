@@ -64,11 +64,15 @@ def decide_broker_changes(
     after = image if dict(image.brokers) == dict(brokers) else image.with_brokers(dict(sorted(brokers.items())))
     if topics_of is None:
         return decide_election(after, liveness, defaults, restarted=back)
-    moved = {id_ for id_ in (*image.brokers, *brokers) if epoch_of(image.brokers, id_) != epoch_of(brokers, id_)}
+    moved = {
+        id_
+        for id_ in (*image.brokers, *brokers)
+        if broker_epoch_of(image.brokers, id_) != broker_epoch_of(brokers, id_)
+    }
     return decide_election(after, liveness, defaults, restarted=back, topics=topics_of(moved | back.restarted))
 
 
-def epoch_of(brokers: Mapping[int, BrokerImage], broker: int) -> int | None:
+def broker_epoch_of(brokers: Mapping[int, BrokerImage], broker: int) -> int | None:
     return brokers[broker].epoch if broker in brokers else None
 
 

@@ -20,8 +20,8 @@ from ottla.base.placement.broker_loads import BrokerCapacity, PartitionLoad
 from ottla.controller import tree
 from ottla.controller.decisions import ottla_version
 from ottla.controller.decisions.decision import Decision
+from ottla.controller.decisions.elect_leaders import ElectionType, decide_elections
 from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules, excluding
-from ottla.controller.decisions.preferred_election import ElectionType, decide_elections
 from ottla.controller.decisions.reassignment import ReassignmentRequest, decide_reassignments, is_reassigning
 from ottla.controller.image import MetadataImage, PartitionImage
 from ottla.controller.self_balancing.heal_state import BrokerDisks, broker_list

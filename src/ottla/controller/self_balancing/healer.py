@@ -4,6 +4,8 @@ Rules:
 1. Each round reads the clock and the image, and lets the pure steps decide: first the cleanup, then the start of new
    moves. They decide again on the image at the time of the write.
 2. The disk usage of brokers is requested only before a start, or when a lost broker has returned.
+
+When a broker counts as lost: broker_absences.py.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class AlertManager:
             try:
                 await loop.run_in_executor(self._senders, send, channel, message.events, self.clock)
             except DeliveryError as problem:
-                await self._note_failure(message, str(problem), self._next_ms(message))
+                await self._note_failure(message, str(problem), self._next_attempt_ms(message))
             else:
                 await self.on_disk(self.ledger.mark_sent, message, self.clock.now_ms())
         finally:
@@ -198,7 +198,7 @@ class AlertManager:
         logger.warning("a message to %s was rejected and is %s: %s", message.channel, what, problem)
         await self.on_disk(self.ledger.mark_failed, message, problem, next_ms, self.clock.now_ms())
 
-    def _next_ms(self, message: Message) -> int | None:
+    def _next_attempt_ms(self, message: Message) -> int | None:
         now_ms = self.clock.now_ms()
         if now_ms - message.events[0].at_ms > GIVE_UP_MS:
             return None

@@ -23,7 +23,7 @@ from ottla.client.offsets import LATEST, NO_OFFSET, list_offsets
 from ottla.operations.advice.group_rules import GroupFacts, MemberFacts, PartitionProgress
 from ottla.operations.fetched_batches import FetchedDataError
 from ottla.operations.group_lag import group_partitions
-from ottla.operations.messages.offset_ranges import read_range
+from ottla.operations.messages.offset_ranges import fetch_range
 from ottla.operations.messages.record_reader import RecordChunk, walk
 from ottla.operations.range_fetcher import FetchError, FetchSettings, OffsetRange
 from ottla.operations.records.coordinator_records import UnknownRecordError, read_record
@@ -94,7 +94,7 @@ def recent_commits(client: Client, group_id: str, since_ms: int) -> Iterator[Com
     wanted = OffsetRange(*place, max(start, end - COMMITS_MAX), end)
     name = group_id.encode()
     mark = struct.pack(">h", len(name)) + name
-    with closing(read_range(client, wanted, FETCH_SETTINGS, lambda _: None)) as answers:
+    with closing(fetch_range(client, wanted, FETCH_SETTINGS, lambda _: None)) as answers:
         for fetched, _ in answers:
             for piece in walk(fetched, place.partition, end):
                 if isinstance(piece, RecordChunk):

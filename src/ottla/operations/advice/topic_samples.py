@@ -23,7 +23,7 @@ from ottla.client.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
 from ottla.operations.advice.topic_rules import SampledBatch, TopicFacts, Traffic
 from ottla.operations.broker_rates import TOPIC_METRICS
 from ottla.operations.fetched_batches import FetchedDataError, checked_batches
-from ottla.operations.messages.offset_ranges import read_range
+from ottla.operations.messages.offset_ranges import fetch_range
 from ottla.operations.metric_readings import Rates
 from ottla.operations.range_fetcher import FetchError, FetchSettings, OffsetRange
 from ottla.operations.topic_summary import replication_factor
@@ -99,7 +99,7 @@ def _sample(client: Client, facts: TopicFacts, ranges: Sequence[OffsetRange]) ->
 def _read(client: Client, wanted: OffsetRange, facts: TopicFacts, *, is_busiest: bool) -> list[SampledBatch]:
     batches = []
     size = 0
-    with closing(read_range(client, wanted, FETCH_SETTINGS, lambda lost: facts.unknown.append(str(lost)))) as answers:
+    with closing(fetch_range(client, wanted, FETCH_SETTINGS, lambda lost: facts.unknown.append(str(lost)))) as answers:
         for fetched, _ in answers:
             for header, position, payload in checked_batches(fetched.records, f"{wanted.topic}-{wanted.partition}"):
                 if header.is_control:

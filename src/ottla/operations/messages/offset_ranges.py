@@ -211,7 +211,7 @@ def _unread_partition(partition: TopicPartition, problem: ClientError) -> Unread
 DAMAGED = "the broker reports that this part of the log is damaged"
 
 
-def read_range(
+def fetch_range(
     client: Client, wanted: OffsetRange, options: FetchOptions, on_unread: Callable[[UnreadRange], None]
 ) -> Generator[tuple[FetchedRecords, int], None, None]:
     """The responses for a range, each with the offset after it. Raises ClientError or FetchError if reading cannot

@@ -18,7 +18,7 @@ from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.client.offsets import MAX_TIMESTAMP, list_offsets
-from ottla.operations.messages.offset_ranges import OffsetBound, OffsetExtent, OffsetWindow, find_extents, read_range
+from ottla.operations.messages.offset_ranges import OffsetBound, OffsetExtent, OffsetWindow, fetch_range, find_extents
 from ottla.operations.messages.record_reader import Record, RecordState, UnreadRange, merge_unread, walk
 from ottla.operations.range_fetcher import FetchedRecords, FetchError, FetchSettings, OffsetRange
 
@@ -178,7 +178,7 @@ class _Reader:
 
     def _fetch(self, wanted: OffsetRange, is_stable: bool, found: list[Record], limit: int | None) -> int:
         """Append the messages of a range to `found`; returns the offset after them."""
-        answers = read_range(
+        answers = fetch_range(
             self.client, wanted, FetchSettings(FETCH_BYTES, is_stable, QUIET_TIMEOUT_MS), self.unread.append
         )
         position = wanted.start

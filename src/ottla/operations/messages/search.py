@@ -28,7 +28,7 @@ from ottla.operations.messages.expressions.syntax import Expression
 from ottla.operations.messages.field_masks import Masks
 from ottla.operations.messages.message import Message, SearchRow
 from ottla.operations.messages.message_decoder import Decoder
-from ottla.operations.messages.offset_ranges import Chunk, ChunkPlan, OffsetWindow, find_extents, read_range
+from ottla.operations.messages.offset_ranges import Chunk, ChunkPlan, OffsetWindow, fetch_range, find_extents
 from ottla.operations.messages.record_reader import RecordChunk, RecordState, UnreadRange, merge_unread, walk
 from ottla.operations.range_fetcher import FetchError, FetchSettings, OffsetRange
 
@@ -163,7 +163,7 @@ class Search:
         """Search one chunk. Unreadable ranges are noted, and the search continues."""
         counts = self._counts
         wanted = OffsetRange(self.window.topic, chunk.partition, chunk.start, chunk.end)
-        answers = read_range(
+        answers = fetch_range(
             client, wanted, FetchSettings(self.fetch_bytes, chunk.is_stable, QUIET_TIMEOUT_MS), self._add_unread
         )
         self._position = chunk.start

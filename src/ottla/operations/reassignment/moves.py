@@ -67,7 +67,7 @@ def with_target_replicas(topics: Sequence[Topic], moves: Mapping[TopicPartition,
     ]
 
 
-def current_rows(admin: Admin, plan: Plan) -> dict[TopicPartition, list[int]]:
+def current_replicas(admin: Admin, plan: Plan) -> dict[TopicPartition, list[int]]:
     """The current replicas of the plan's partitions; each must exist."""
     rows = replicas_of(find_topics(admin, plan.topics))
     for partition in plan.replicas:
@@ -103,7 +103,7 @@ def prepare(client: Client, plan: Plan, *, is_additional: bool = False) -> Initi
             f"{format_count(len(under_way), 'move', 'is')} under way (ottla reassign list): wait for the end, or give "
             "--additional"
         )
-    now = current_rows(admin, plan)
+    now = current_replicas(admin, plan)
     check_brokers(admin, plan.brokers - {broker for row in now.values() for broker in row})
     return InitialState(under_way, now)
 

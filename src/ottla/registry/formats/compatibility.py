@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ottla.registry.formats.schema_format import InvalidSchemaError, ParsedSchema
 
@@ -22,6 +23,15 @@ LEVELS = (
 )
 SHOWN_CHARACTERS_MAX = 10 * 1024  # of the old schema
 
+T = TypeVar("T")
+
+
+def compared_versions(level: str, earlier: Sequence[T]) -> Sequence[T]:
+    """Return which earlier versions (oldest first) a new version is compared with: all, the last or none."""
+    if level == "NONE":
+        return ()
+    return earlier if level.endswith("_TRANSITIVE") else earlier[-1:]
+
 
 def check(level: str, new: ParsedSchema, earlier: Sequence[ParsedSchema], versions: Sequence[int] = ()) -> list[str]:
     """The differences as the registry returns them in verbose mode; empty if compatible.
@@ -29,12 +39,9 @@ def check(level: str, new: ParsedSchema, earlier: Sequence[ParsedSchema], versio
     `earlier`: oldest first; `versions`: their numbers, if they are to be included. The newest is checked first, and the
     first incompatible version ends the check.
     """
-    direction, _, transitive = level.partition("_")
-    if direction == "NONE":
-        return []
+    direction = level.removesuffix("_TRANSITIVE")
     numbers: Sequence[int | None] = versions or [None] * len(earlier)
-    newest_first = list(zip(earlier, numbers, strict=True))[::-1]
-    for old, version in newest_first if transitive else newest_first[:1]:
+    for old, version in reversed(compared_versions(level, list(zip(earlier, numbers, strict=True)))):
         problems: list[str] = []
         if direction in ("FORWARD", "FULL"):
             problems += replace_placeholders(differences(old, new), "old", "new")

@@ -81,7 +81,7 @@ class LoginState:
         self.mechanism = mechanism
         self.uses_bare_tokens = version == 0
         self.exchange = make()
-        self._move_to(Stage.TOKENS)
+        self._change_stage(Stage.TOKENS)
         return Error.NONE
 
     def _may_reauthenticate(self, now_ms: int) -> bool:
@@ -118,7 +118,7 @@ class LoginState:
         self._first_login = (self.mechanism, identity.principal)
         self.identity = identity
         self.exchange = None
-        self._move_to(Stage.AUTHENTICATED)
+        self._change_stage(Stage.AUTHENTICATED)
         limits = [lifetime_ms_max] if lifetime_ms_max > 0 else []
         if identity.expires_ms is not None:
             limits.append(max(0, identity.expires_ms - now_ms))
@@ -128,13 +128,13 @@ class LoginState:
     def expire(self) -> None:
         """Expire the login; a re-authentication in progress may still finish."""
         if self.stage is Stage.AUTHENTICATED:
-            self._move_to(Stage.EXPIRED)
+            self._change_stage(Stage.EXPIRED)
 
     def fail(self) -> None:
         self.exchange = None
         self.stage = Stage.FAILED
 
-    def _move_to(self, stage: Stage) -> None:
+    def _change_stage(self, stage: Stage) -> None:
         assert stage in TRANSITIONS[self.stage], f"{self.stage} does not lead to {stage}"
         self.stage = stage
 

@@ -21,7 +21,7 @@ from ottla.protocol.compression import decompress
 from ottla.storage import files
 from ottla.storage.cleaning.batches import BatchCleaner, CleanedTransactionMetadata
 from ottla.storage.cleaning.job import CleanedGroup, CleanJob, CleanReport, SegmentInfo
-from ottla.storage.cleaning.key_map import OffsetMap, memory_for
+from ottla.storage.cleaning.offset_map import OffsetMap, memory_for
 from ottla.storage.cleaning.plan import group_segments
 from ottla.storage.cleaning.records import Policy, RecordFilter, add_keys
 from ottla.storage.cleaning.writer import CleanedSegmentWriter, remove_cleaned
@@ -39,7 +39,7 @@ class CleanerRun:
         self._job = job
         self._policy = policy
         self._pace = pace
-        self._key_map: OffsetMap | None = None
+        self._offset_map: OffsetMap | None = None
         self._latest_offset = job.first_dirty_offset - 1  # the map has the keys up to here
         self._bytes_read = 0
         self._bytes_written = 0
@@ -50,7 +50,7 @@ class CleanerRun:
         remove_cleaned(job.directory)
         aborted = read_aborted(job)
         if job.is_compacted:
-            self._build_key_map(
+            self._build_offset_map(
                 CleanedTransactionMetadata([t for t in aborted if t.last_offset >= job.first_dirty_offset])
             )
         else:
@@ -60,7 +60,7 @@ class CleanerRun:
             raise KafkaError(Error.INVALID_CONFIG, "log.cleaner.dedupe.buffer.size is too small for a single batch")
         transactions = CleanedTransactionMetadata(aborted)
         cleaner = BatchCleaner(
-            RecordFilter(self._key_map, self._latest_offset, self._policy),
+            RecordFilter(self._offset_map, self._latest_offset, self._policy),
             transactions,
             last_records={producer_id: (offset, epoch) for producer_id, offset, epoch in job.last_records},
             end_offset=job.first_uncleanable_offset,
@@ -73,7 +73,7 @@ class CleanerRun:
             on_group(self._clean_group(group, cleaner, transactions))
         return CleanReport(
             end_offset=end_offset,
-            keys=self._key_map.count if self._key_map is not None else 0,
+            keys=self._offset_map.count if self._offset_map is not None else 0,
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
             records_read=cleaner.records_read,
@@ -84,7 +84,7 @@ class CleanerRun:
 
     # --- the keys -----------------------------------------------------------------------------------------------
 
-    def _build_key_map(self, transactions: CleanedTransactionMetadata) -> None:
+    def _build_offset_map(self, transactions: CleanedTransactionMetadata) -> None:
         job = self._job
         first = job.first_dirty_offset
         dirty = [
@@ -94,15 +94,15 @@ class CleanerRun:
         ]
         keys = sum(count_records(self._path(segment), segment.size, self._pace) for segment, _ in dirty)
         memory_bytes = memory_for(keys, job.load_factor, job.map_bytes)
-        key_map = self._key_map = OffsetMap(memory_bytes, job.load_factor, first)
+        offset_map = self._offset_map = OffsetMap(memory_bytes, job.load_factor, first)
         for segment, next_base in dirty:
             with files.open_descriptor(self._path(segment), files.READ_FLAGS) as descriptor:
-                if not self._add_segment_keys(segment, descriptor, transactions, key_map):
+                if not self._add_segment_keys(segment, descriptor, transactions, offset_map):
                     return
             self._latest_offset = next_base - 1  # compaction may have removed the offsets at its end
 
     def _add_segment_keys(
-        self, segment: SegmentInfo, descriptor: int, transactions: CleanedTransactionMetadata, key_map: OffsetMap
+        self, segment: SegmentInfo, descriptor: int, transactions: CleanedTransactionMetadata, offset_map: OffsetMap
     ) -> bool:
         """Add the keys of a segment; false if the map is full."""
         first = self._job.first_dirty_offset
@@ -117,7 +117,7 @@ class CleanerRun:
                 transactions.can_discard_marker(header, batch)
             elif not transactions.is_aborted(header):
                 payload = decompressed_records(header, batch)
-                if not add_keys(payload, header.record_count, header.base_offset, first, key_map):
+                if not add_keys(payload, header.record_count, header.base_offset, first, offset_map):
                     return False
             self._latest_offset = scan.last_offset
         self._require_end(scan, segment)

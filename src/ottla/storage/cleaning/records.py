@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.records import Record, RecordReader, malformed, read_varint, write_varint
-from ottla.storage.cleaning.key_map import OffsetMap
+from ottla.storage.cleaning.offset_map import OffsetMap
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -79,8 +79,8 @@ class FilteredBatch:
 class RecordFilter:
     """Keeps the newest record of each key, if the custom policies also keep it."""
 
-    def __init__(self, key_map: OffsetMap | None, latest_offset: int, policy: Policy | None) -> None:
-        self._key_map = key_map  # None without compaction by key
+    def __init__(self, offset_map: OffsetMap | None, latest_offset: int, policy: Policy | None) -> None:
+        self._offset_map = offset_map  # None without compaction by key
         self._latest_offset: i64 = latest_offset  # later records are not part of this cleaning
         self._policy = policy
 
@@ -119,9 +119,9 @@ class RecordFilter:
         offset = base_offset + cursor.offset_delta
         if offset > self._latest_offset:
             return True
-        key_map = self._key_map
-        if key_map is not None:
-            if cursor.key_bytes < 0 or offset < key_map.get(cursor.key()):
+        offset_map = self._offset_map
+        if offset_map is not None:
+            if cursor.key_bytes < 0 or offset < offset_map.get(cursor.key()):
                 return False
             if cursor.value_bytes < 0 and not keeps_tombstones:
                 return False
@@ -132,14 +132,14 @@ class RecordFilter:
         return self._policy(reader.read_record())
 
 
-def add_keys(data: bytes, count: i64, base_offset: i64, first_offset: i64, key_map: OffsetMap) -> bool:
+def add_keys(data: bytes, count: i64, base_offset: i64, first_offset: i64, offset_map: OffsetMap) -> bool:
     """Add all keys from this offset on to the map; false if it is full."""
     cursor = RecordCursor(data)
     index: i64 = 0
     while index < count:
         cursor.advance()
         offset = base_offset + cursor.offset_delta
-        if cursor.key_bytes >= 0 and offset >= first_offset and not key_map.put(cursor.key(), offset):
+        if cursor.key_bytes >= 0 and offset >= first_offset and not offset_map.put(cursor.key(), offset):
             return False
         index += 1
     return True

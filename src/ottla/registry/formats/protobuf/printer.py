@@ -82,9 +82,9 @@ class Printer:
         return "".join(parts)
 
     def option_lines(self, options: list[Option]) -> list[str]:
-        return block(self.in_order(options), self.option_line)
+        return block(self.sorted_options(options), self.option_line)
 
-    def in_order(self, options: list[Option]) -> list[Option]:
+    def sorted_options(self, options: list[Option]) -> list[Option]:
         return options if self.names is None else sorted(options, key=lambda option: option.name)
 
     def types(self, types: list[Message | Enum], scope: str) -> list[str]:
@@ -147,7 +147,7 @@ class Printer:
             constants = sorted(constants, key=lambda each: (each.number < 0, each.number, each.name))
             reserved = [[value] for value in sorted((each for some in reserved for each in some), key=reserved_order)]
         lines = [reserved_line(each) for each in reserved]
-        lines += [self.option_line(each) for each in self.in_order(enum.options)]
+        lines += [self.option_line(each) for each in self.sorted_options(enum.options)]
         lines += [self.constant(each) for each in constants]
         body = indented(["\n", *lines]) if lines else ""
         return f"enum {enum.name} {{{body}}}\n"
@@ -182,7 +182,7 @@ class Printer:
     def options(self, options: list[Option]) -> str:
         if not options:
             return ""
-        told = [self.option(each) for each in self.in_order(options)]
+        told = [self.option(each) for each in self.sorted_options(options)]
         return f" [{told[0]}]" if len(told) == 1 else f" [{listed(told)}]"
 
     def option(self, option: Option) -> str:

@@ -46,7 +46,7 @@ REMEDY: Final = (
 )
 
 
-class DynamicConfig:
+class DynamicBrokerConfig:
     """The current BrokerSettings: the file's, overridden by dynamic settings."""
 
     def __init__(self, settings: BrokerSettings) -> None:

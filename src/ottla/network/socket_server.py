@@ -13,7 +13,7 @@ from ottla.base import tasks
 from ottla.base.logs import LogLimiter
 from ottla.network.buffers import BufferPool
 from ottla.network.close_reason import CLOSED_BY_CLIENT, HANDSHAKE_REASONS, CloseReason
-from ottla.network.connection import ClientInfo, Connection, ConnectionPoller, RequestHandler
+from ottla.network.connection import ConnectedClient, Connection, ConnectionPoller, RequestHandler
 from ottla.network.listener_limits import ConnectionLimits, RateLimit
 from ottla.network.poller import Poller
 from ottla.network.receiver_thread import ReceiverThread
@@ -89,7 +89,7 @@ class CloseLog:
         self._suppressed: dict[CloseReason, int] = {}
 
     def record(
-        self, client: ClientInfo, traffic: ListenerTraffic, reason: CloseReason, detail: str, now: float
+        self, client: ConnectedClient, traffic: ListenerTraffic, reason: CloseReason, detail: str, now: float
     ) -> None:
         traffic.closes[reason] += 1
         if reason in CLOSED_BY_CLIENT:
@@ -97,7 +97,7 @@ class CloseLog:
         elif reason not in LOGGED_ELSEWHERE:
             self._log_close(client, reason, detail, now)
 
-    def _log_close(self, client: ClientInfo, reason: CloseReason, detail: str, now: float) -> None:
+    def _log_close(self, client: ConnectedClient, reason: CloseReason, detail: str, now: float) -> None:
         if not self._is_due(f"{reason.value} {client.host}", now):
             self._suppressed[reason] = self._suppressed.get(reason, 0) + 1
             return
@@ -176,7 +176,7 @@ class SocketServer:
         self._rates: dict[str, RateLimit] = {}
         self._handler = handler
         self.on_open: Callable[[Connection], None] | None = None  # called for each connection before its first frame
-        self.on_refused: Callable[[ClientInfo, str], None] | None = None  # called when a TLS handshake has failed
+        self.on_refused: Callable[[ConnectedClient, str], None] | None = None  # called when a TLS handshake has failed
         # Seconds that an address is throttled by its connection rate quota.
         self.connection_throttle_seconds: Callable[[str, str], float] | None = None
         self._throttled_count = 0
@@ -195,7 +195,7 @@ class SocketServer:
 
     def admit(self, sock: socket.socket, host: str, port: int, listener_name: str) -> None:
         """Accept a new socket, or close it if its host has too many connections."""
-        client = ClientInfo(host, port, listener_name)
+        client = ConnectedClient(host, port, listener_name)
         self._rate.consume()
         self._rate_of(listener_name).consume()
         if self.per_host.get(host, 0) >= self.limits.per_host(host):
@@ -220,7 +220,7 @@ class SocketServer:
             return
         self._open(sock, client, pace)
 
-    def _refuse(self, client: ClientInfo, reason: CloseReason, detail: str) -> None:
+    def _refuse(self, client: ConnectedClient, reason: CloseReason, detail: str) -> None:
         self._closed.record(client, self.traffic_of(client.listener_name), reason, detail, self.loop.time())
 
     def _configure_socket(self, sock: socket.socket) -> PacingControl | None:
@@ -235,7 +235,7 @@ class SocketServer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
         return pace
 
-    def _open(self, sock: socket.socket, client: ClientInfo, pace: PacingControl | None) -> None:
+    def _open(self, sock: socket.socket, client: ConnectedClient, pace: PacingControl | None) -> None:
         host, listener_name = client.host, client.listener_name
         descriptor = sock.fileno()
         tls = self.tls.get(listener_name)

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.replication.stand import NOW_MS, Stand, batch
 
 from ottla.base.errors import Error, KafkaError
-from ottla.replication import refused_sequences
-from ottla.replication.refused_sequences import RETENTION_MS, RejectedBatches
+from ottla.replication import rejected_batches
+from ottla.replication.rejected_batches import RETENTION_MS, RejectedBatches
 from ottla.storage.log import Log
 
 PRODUCER = 7
@@ -104,7 +104,7 @@ def test_without_a_producer_id_there_is_nothing_to_remember() -> None:
 
 
 def test_it_is_bounded(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refused_sequences, "ENTRIES_MAX", 2)
+    monkeypatch.setattr(rejected_batches, "ENTRIES_MAX", 2)
     refused = RejectedBatches()
     for producer_id in (1, 2, 3):
         refused.add(Error.NOT_ENOUGH_REPLICAS, "t", 0, sent(0, producer_id=producer_id), NOW_MS)

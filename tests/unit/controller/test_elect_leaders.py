@@ -9,8 +9,9 @@ from tests.unit.controller.controller_harness import ControllerHarness, broker
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
+from ottla.controller.decisions.elect_leaders import ElectionType, decide_elections
 from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules
-from ottla.controller.decisions.preferred_election import ElectionType, decide_elections, decide_leader_rebalance
+from ottla.controller.decisions.leader_rebalance import decide_leader_rebalance
 from ottla.controller.decisions.topic_changes import NewTopic, TopicDefaults
 from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 

@@ -1,4 +1,4 @@
-"""Refused batches that the producer will retry: later batches must not overtake them, or see a sequence gap.
+"""Rejected batches that the producer will retry: later batches must not overtake them, or see a sequence gap.
 
 Producers have several batches in flight. If one is rejected for a transient reason (a new topic, a new leader, a full
 disk, a transaction coordinator that has just failed), the reason may not apply to the next ones:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ottla.quotas import quota_meters as module
+from ottla.quotas import meter_registry as module
 from ottla.quotas.connection_rate import ConnectionRates
 from ottla.quotas.entities import of_address, of_client, of_user, of_user_and_client
-from ottla.quotas.quota_meters import IDLE_MS, QuotaMeterRegistry
+from ottla.quotas.meter_registry import IDLE_MS, QuotaMeterRegistry
 from ottla.quotas.rules import Rules
 
 BYTES = "producer_byte_rate"

@@ -35,7 +35,7 @@ HALVES_MAX: Final = 10_000
 LISTENER_ERROR_SINCE: Final = 6  # older versions have no error for a leader without the client's listener
 
 
-class MetadataCache:
+class EncodedTopicsCache:
     """The encoded topics of the current image; one cache per broker."""
 
     def __init__(self) -> None:
@@ -43,7 +43,9 @@ class MetadataCache:
         self._encoded: dict[tuple[int, str], EncodedTopics] = {}
 
     def __repr__(self) -> str:
-        return f"<MetadataCache of {self._image!r}: {sum(len(kept.topics) for kept in self._encoded.values())} kept>"
+        return (
+            f"<EncodedTopicsCache of {self._image!r}: {sum(len(kept.topics) for kept in self._encoded.values())} kept>"
+        )
 
     def encode_topics(
         self, image: MetadataImage, listener: str, version: int, topics: Iterable[TopicImage]

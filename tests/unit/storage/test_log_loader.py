@@ -20,8 +20,8 @@ from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import Log
 from ottla.storage.log_dir import create_log
+from ottla.storage.log_loader import open_log
 from ottla.storage.range_checks import needs_check
-from ottla.storage.recovery import open_log
 
 PARTITION = TopicPartition("topic", 0)
 NOW_MS = 1_700_000_000_000

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ottla.registry.leadership import (
+from ottla.registry.election_protocol import (
     DUPLICATE_URLS,
     NO_LEADER,
     Assignment,

@@ -14,11 +14,13 @@ from tests import virtual_time
 import ottla.network
 from ottla.base.broker_settings import load_broker_settings
 from ottla.broker.configs.connection_options import connection_limits
-from ottla.network import listener as listener_module
 from ottla.network import socket_options
+from ottla.network import socket_server as socket_server_module
 from ottla.network.close_reason import CLOSED_BY_CLIENT, CloseReason
-from ottla.network.connection import ClientInfo
-from ottla.network.listener import (
+from ottla.network.connection import ConnectedClient
+from ottla.network.listener_limits import ConnectionLimits
+from ottla.network.poller import Poller
+from ottla.network.socket_server import (
     LINES_PER_SECOND_MAX,
     LOGGED_ELSEWHERE,
     REPEAT_SECONDS,
@@ -27,8 +29,6 @@ from ottla.network.listener import (
     ListenerTraffic,
     SocketServer,
 )
-from ottla.network.listener_limits import ConnectionLimits
-from ottla.network.poller import Poller
 from ottla.protocol.codec import Encoded
 
 
@@ -221,8 +221,8 @@ def test_running_out_of_descriptors_is_logged_once_and_retried(monkeypatch: pyte
             await until(lambda: bool(connections.connections))
 
     told: list[str] = []
-    monkeypatch.setattr(listener_module, "RETRY_SECONDS_MAX", 0.1)
-    monkeypatch.setattr(listener_module.logger, "warning", lambda text, *_: told.append(text))
+    monkeypatch.setattr(socket_server_module, "RETRY_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(socket_server_module.logger, "warning", lambda text, *_: told.append(text))
     run(ConnectionLimits(), check)
     assert len(tries) > 5
     assert [text for text in told if text.startswith("cannot accept connections")] == told[:1] != []
@@ -234,10 +234,10 @@ NETWORK = Path(ottla.network.__file__).parent
 CLOSERS = {
     ("peer_transport.py", "connect_socket"),
     ("connection.py", "_release_resources"),
-    ("listener.py", "admit"),
-    ("listener.py", "_close_after_throttle"),
-    ("listener.py", "close"),
-    ("listener.py", "listen"),
+    ("socket_server.py", "admit"),
+    ("socket_server.py", "_close_after_throttle"),
+    ("socket_server.py", "close"),
+    ("socket_server.py", "listen"),
     ("peer.py", "_disconnect"),
     ("tls_handshake.py", "tls_connect"),
     ("tls_transport.py", "close"),
@@ -245,8 +245,8 @@ CLOSERS = {
 }
 
 
-def client(number: int = 0) -> ClientInfo:
-    return ClientInfo(f"10.0.{number >> 8}.{number & 255}", 4711, "SSL")
+def client(number: int = 0) -> ConnectedClient:
+    return ConnectedClient(f"10.0.{number >> 8}.{number & 255}", 4711, "SSL")
 
 
 @pytest.mark.parametrize("reason", CloseReason)
@@ -300,7 +300,7 @@ def test_sockets_are_closed_where_the_reason_is_known() -> None:
                     continue
                 if node.func.attr in ("close", "shutdown", "detach") and closes_socket(ast.unparse(node.func.value)):
                     found.add((path.name, function.name))
-    assert found - {("listener.py", "close")} == CLOSERS - {("listener.py", "close")}
+    assert found - {("socket_server.py", "close")} == CLOSERS - {("socket_server.py", "close")}
 
 
 def closes_socket(owner: str) -> bool:

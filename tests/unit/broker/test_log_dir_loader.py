@@ -14,10 +14,10 @@ from tests import virtual_time
 from tests.unit.broker.nodes import node
 
 from ottla.base.names import TopicPartition
-from ottla.broker.log_manager.log_loader import (
+from ottla.broker.log_manager.log_dir_loader import (
     TINY_BYTES_MAX,
     TINY_LOGS_PER_BATCH,
-    LogLoader,
+    LogDirLoader,
     UncleanLog,
     measure_unread_bytes,
     next_to_recover,
@@ -29,11 +29,11 @@ TOPIC = TopicImage("topic", UUID(int=1), ())
 NOT_TINY = TINY_BYTES_MAX + 1
 
 
-def loading_with(threads: int = 1) -> LogLoader:
+def loading_with(threads: int = 1) -> LogDirLoader:
     """Without log directories: the tests supply the logs to recover."""
     replicas: Any = SimpleNamespace(log_dirs=None, recovering_partitions=set())
     me = node({"num.recovery.threads.per.data.dir": str(threads)})
-    return LogLoader(me, replicas, cast("Any", None), lambda _: None)
+    return LogDirLoader(me, replicas, cast("Any", None), lambda _: None)
 
 
 def found(folder: Path, number: int, sizes: dict[int, int], recovery_point: int = 0) -> UnopenedLog:
@@ -210,7 +210,7 @@ def test_a_directory_of_a_deleted_topic_is_replaced_by_the_new_topic_of_its_name
     old_folder = UnopenedLog(TopicPartition("topic", 0), "folder", False, 0, 0)
     log = SimpleNamespace(close_files=lambda: None, topic_id=UUID(int=1))
 
-    LogLoader(me, replicas, publisher, lambda _: None)._add_replica(old_folder, cast("Any", log), TOPIC)
+    LogDirLoader(me, replicas, publisher, lambda _: None)._add_replica(old_folder, cast("Any", log), TOPIC)
 
     assert aside == [old_folder]
     assert opened == [TopicPartition("topic", 0)]

@@ -12,7 +12,7 @@ from tests.unit.broker.nodes import node
 
 from ottla.base.errors import Error
 from ottla.base.password_encoder import Encoding, decode_password, encode_password
-from ottla.broker.configs.dynamic_config import StoredPasswordEncoder, encode_once, replace_values
+from ottla.broker.configs.dynamic_broker_config import StoredPasswordEncoder, encode_once, replace_values
 from ottla.broker.handlers import incremental_alter_configs
 from ottla.controller.decisions.config_changes import (
     ConfigOperation,

@@ -1,5 +1,5 @@
-"""Opening of existing logs at startup, with recovery after a crash (Kafka's LogLoader), and rebuilds of damaged
-indexes.
+"""Opening of existing logs at startup, with recovery after a crash, and rebuilds of damaged indexes. How one log is
+opened: storage/log_loader.py.
 
 Cleanly closed logs are opened without reading them, before the first client is served. After a crash each log is
 recovered in a worker thread; a partition is served as soon as its own recovery is done.
@@ -22,7 +22,7 @@ from functools import partial
 from ottla.base import tasks
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
-from ottla.broker.metadata_publisher import BrokerMetadataPublisher, role_of
+from ottla.broker.metadata_publisher import BrokerMetadataPublisher, partition_state_of
 from ottla.broker.node import Node
 from ottla.broker.offload import in_slices
 from ottla.controller import tree
@@ -66,7 +66,7 @@ class UncleanLog:
         return f"<UncleanLog {self.copies[0].partition}, {self.unread_bytes} bytes to read>"
 
 
-class LogLoader:
+class LogDirLoader:
     """Opens the logs in the log directories and adds them to the replicas."""
 
     def __init__(
@@ -301,7 +301,7 @@ class LogLoader:
             if doomed is not None:
                 run_dir_delete(doomed)
             return
-        partition.apply_state(role_of(state), self._node.clock.monotonic_ms())
+        partition.apply_state(partition_state_of(state), self._node.clock.monotonic_ms())
         self._on_recovered(found.partition)
 
     def _rename_stray(self, found: UnopenedLog, why: str) -> None:

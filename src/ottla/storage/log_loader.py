@@ -1,4 +1,4 @@
-"""Opening the log of a partition: fast after a clean shutdown, with recovery after any other.
+"""Opening the log of a partition (Kafka's LogLoader): fast after a clean shutdown, with recovery after any other.
 
 After a clean shutdown nothing is scanned; only the last batches are checked. Otherwise everything from the recovery
 point on is read. The log ends at the first byte that is not part of a whole, valid batch in the right order; the rest
@@ -35,7 +35,7 @@ from ottla.storage.segment import Segment, create_segment, remove_empty_segment
 from ottla.storage.transaction_index import TransactionIndexError
 from ottla.storage.truncation import recovery_start, truncate_segment
 
-logger = logging.getLogger("ottla.storage.recovery")
+logger = logging.getLogger("ottla.storage.log_loader")
 
 TAIL_CRC_BYTES_MAX: Final = 1 << 20
 

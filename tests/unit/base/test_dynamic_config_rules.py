@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.dynamic_broker_config import change_mode, change_problem
+from ottla.base.dynamic_config_rules import change_mode, change_problem
 from ottla.base.settings import Mode
 
 BEFORE = BrokerSettings({"listeners": "PLAINTEXT://127.0.0.1:1"})
