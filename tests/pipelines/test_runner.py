@@ -110,7 +110,7 @@ to: {{topic: {name}-out, key: user}}
     ("step", "expected"),
     [
         ("filter: msx < 5", "step 2, filter: there is no column 'msx'; there are: ms, user"),
-        ("filter: ms <", "step 2, filter: "),
+        ("filter: ms <", "step 2, filter, where: 'ms <' ends too early"),
         ("filter: {equals: {other: 1}}", "there is no column 'other'"),
     ],
 )
