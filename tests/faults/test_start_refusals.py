@@ -286,6 +286,6 @@ def test_a_log_folder_that_is_a_file_is_reported_once(broker_factory: BrokerFact
     file.touch()
     broker = broker_factory(start=False, log_dirs=file)
     line = refusal(broker)
-    assert "it is not a folder" in line
+    assert "it is a file" in line
     assert "writable" not in line
     assert broker.log_text.count(str(file)) == 1
