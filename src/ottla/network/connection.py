@@ -150,7 +150,7 @@ class Connection:
         self.on_closed = on_closed
         self.client = client
         self.frame_bytes_max = frame_bytes_max
-        self.last_active_tick = 0
+        self.last_active_tick = -1  # since the last sweep: so is a connection that has sent nothing yet
         self.is_closed = False
         self.close_reason: CloseReason | None = None
         self.close_detail = ""

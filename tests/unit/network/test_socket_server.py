@@ -59,6 +59,20 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.1)
 
 
+def test_a_new_connection_has_the_whole_idle_time_however_old_the_broker_is() -> None:
+    async def check(connections: SocketServer, listener: Acceptor) -> None:
+        listener.start()
+        await asyncio.sleep(3_600)
+        with socket.create_connection(("127.0.0.1", listener.port)):
+            await until(lambda: bool(connections.connections))
+            await asyncio.sleep(500)
+            assert connections.connections
+            await asyncio.sleep(200)
+            assert not connections.connections
+
+    run(ConnectionLimits(idle_ms_max=600_000), check)
+
+
 @pytest.mark.parametrize("size", [20_000, 50_000])
 def test_buffers_have_the_size_that_is_set(size: int) -> None:
     async def check(connections: SocketServer, listener: Acceptor) -> None:
