@@ -157,6 +157,11 @@ def test_columns_that_are_only_renamed_are_not_tried(spark: SparkSession, monkey
     assert len(tried) == 1
 
 
+def test_a_column_whose_name_looks_like_the_expression_is_another_one(spark: SparkSession) -> None:
+    frame = _with_origin(table(spark, [(7, 1, 0), (7, 4, 2)], "`a / b` int, a int, b int"))
+    assert [fate for fate, _ in fates(through(frame, {"derive": {"x": "a / b"}}))] == [-1, 0]
+
+
 def test_later_columns_see_what_earlier_ones_have_become(spark: SparkSession) -> None:
     frame = _with_origin(table(spark, [("abc",), ("4",)], "n string"))
     columns = {"v": "cast(n as int)", "w": "v + 1", "n": "v * 2"}

@@ -16,6 +16,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ottla.pipelines.expressions.lexer import DELIMITED, is_word, word_of
 from ottla.pipelines.expressions.problems import SqlError
 
+# Behind a join without ON, sqlglot looks for its ON later, and then reads the rest again: 2^n for n such joins.
+JOINS_TRIED_MAX: Final = 10_000
 COMPARISON, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT = range(5, 12)
 
 
@@ -97,6 +99,7 @@ class Parser(SparkParser):
     ADD_JOIN_ON_TRUE = False
     JOINS_HAVE_EQUAL_PRECEDENCE = False
     SUPPORTS_IMPLICIT_UNNEST = False
+    joins_tried = 0
 
     def raise_error(self, message: str = "", token: Token | None = None) -> NoReturn:  # noqa: ARG002 (sqlglot's words)
         token = token or self._curr
@@ -578,6 +581,9 @@ class Parser(SparkParser):
         return super()._parse_select_query(*arguments, **details)
 
     def _parse_join(self, *arguments: Any, **details: Any) -> Any:
+        self.joins_tried += 1
+        if self.joins_tried > JOINS_TRIED_MAX:
+            raise SqlError("has too many joins without ON: write ON or USING for each, or CROSS JOIN", self._curr.start)
         is_comma = self._curr.token_type == TokenType.COMMA
         found = super()._parse_join(*arguments, **details)
         if found is not None and is_comma:

@@ -139,6 +139,8 @@ def _check_token(text: str, token: Token) -> None:
     if kind in REFUSED_SYMBOLS:
         raise SqlError(REFUSED_SYMBOLS[kind], token.start)
     if kind in DELIMITED:
+        if kind == TokenType.HEX_STRING and text[token.start] == "0":  # a name in Spark, not a number
+            raise SqlError(f"has {text[token.start : token.end + 1]!r}, which is not a number", token.start)
         if kind == TokenType.IDENTIFIER and ("${" in token.text or not token.text or text[token.start] != "`"):
             raise SqlError(f"has the name {token.text!r}, which is not allowed", token.start)
         return

@@ -73,11 +73,12 @@ def needed_columns(text: str) -> list[str]:
 @lru_cache(KEPT)
 def _read(text: str) -> exp.Expr | SqlError:
     # sqlglot takes 0.1 s to import: only pipelines with expressions pay for it.
-    from ottla.pipelines.expressions.tree import check, parse_expression  # noqa: PLC0415
+    from ottla.pipelines.expressions.tree import check, check_row, parse_expression  # noqa: PLC0415
 
     try:
         tree = parse_expression(text)
         check(tree)
+        check_row(tree)
     except SqlError as problem:
         return problem
     return tree

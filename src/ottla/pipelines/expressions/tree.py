@@ -34,6 +34,7 @@ WITHOUT_BRACKETS = {  # functions, if there is no column of this name
     "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_SCHEMA",
 }  # fmt: skip
 TIME_OF_DAY = "current_time"  # not the batch's time, unlike the other clocks: a repeated batch gets another one
+WINDOWS = {"window", "session_window"}
 NESTED_MAX = 1_000  # forms in one another: Spark's parser recurses for each
 
 
@@ -66,6 +67,17 @@ def check(tree: exp.Expr) -> None:
             )
     with deep_recursion():
         check_times(tree)
+
+
+def check_row(tree: exp.Expr) -> None:
+    """Raises SqlError for windows: outside of GROUP BY, Spark drops rows without a time, and doubles rows in windows
+    that overlap."""
+    for node in tree.walk():
+        if isinstance(node, exp.Anonymous) and node.name.lower() in WINDOWS:
+            raise SqlError(
+                f"calls {node.name.lower()}(), which drops or doubles rows here; use date_trunc() or the `window` step",
+                node.meta.get("start"),
+            )
 
 
 def check_replayable(tree: exp.Expr) -> None:

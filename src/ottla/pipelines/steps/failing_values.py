@@ -130,7 +130,9 @@ def handling(frame: Frame, expression: Expression, on_error: OnError | None) -> 
 
 def _is_column(frame: Frame, expression: Expression) -> bool:
     """A column as it is: nothing can fail."""
-    return expression.value is None and expression.text.strip("` ") in frame.columns
+    text = expression.text.strip()
+    name = text if WORD.fullmatch(text) else text[1:-1] if quoted(text[1:-1]) == text else ""
+    return expression.value is None and name in frame.columns
 
 
 def _may_differ(frame: Frame, expression: Expression) -> bool:
