@@ -133,7 +133,8 @@ def test_failures_inside_of_values_count(spark: SparkSession, expression: str, i
 
 
 @pytest.mark.parametrize(
-    "expression", ["map('a', 1, 'b', cast(n as int))", "MAP (n, 1)", "str_to_map(n)", "to_json(m)"]
+    "expression",
+    ["map('a', 1, 'b', cast(n as int))", "MAP (n, 1)", "str_to_map(n)", "to_json(m)", "format_number(1.5D, n)"],
 )
 def test_functions_that_keep_something_between_rows_are_not_tried(spark: SparkSession, expression: str) -> None:
     """`map('a', 1, 'b', cast(n as int))` fails with a row half-way: 'a' would be a duplicate in the next one."""
@@ -144,6 +145,16 @@ def test_functions_that_keep_something_between_rows_are_not_tried(spark: SparkSe
     before = {"derive": {"w": "cast(n as int)"}}
     after = {"derive": {"v": "map('a', 1, 'b', w)"}}
     assert living(through(frame, before, after)) == [{"n": "1", "m": {"a": 1}, "w": 1, "v": {"a": 1, "b": 1}}]
+
+
+@pytest.mark.parametrize("text", ["`current_timestamp`", "concat(`current_time`, n)", "current_user"])
+def test_a_missing_column_is_not_read_as_the_clock_or_the_session(spark: SparkSession, text: str) -> None:
+    frame = _with_origin(table(spark, [("abc",)], "n string"))
+    with pytest.raises(StepError, match="there is no column"):
+        through(frame, {"derive": {"v": text}})
+    with_column = _with_origin(table(spark, [("abc", "x")], f"n string, `{text.strip('`')}` string"))
+    if "(" not in text:
+        assert living(through(with_column, {"derive": {"v": text}}))[0]["v"] == "x"
 
 
 def test_columns_that_are_only_renamed_are_not_tried(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

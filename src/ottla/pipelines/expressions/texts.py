@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 KEPT = 1000  # expressions; each is asked for several times
+# Functions that fill a buffer of their own. If one fails half-way, the next row finds what is left in it: a key of the
+# row before would be a duplicate, and a good record dead.
+WITH_BUFFER = {
+    "map", "map_from_arrays", "map_from_entries", "map_concat", "str_to_map", "transform_keys",
+    "to_json", "from_json", "to_csv", "from_csv", "to_xml", "from_xml",
+}  # fmt: skip
 
 
 def check_expression(text: str) -> str | None:
@@ -68,6 +74,47 @@ def needed_columns(text: str) -> list[str]:
 
     found = _read(text)
     return [] if isinstance(found, SqlError) else list(dict.fromkeys(columns_of(found)))
+
+
+def names_in(text: str) -> set[str]:
+    """All names in an allowed expression, in lower case: columns, fields, functions, parameters."""
+    from sqlglot import exp  # noqa: PLC0415 (see _read)
+
+    return {node.name.lower() for node in checked(text).find_all(exp.Identifier)}
+
+
+def words_of_spark(text: str) -> set[str]:
+    """The names in an allowed expression that Spark reads as the clock or as a fact about the session, where there is
+    no column of that name. `current_timestamp` and the like are meant so, unless they are in backticks."""
+    from sqlglot import exp  # noqa: PLC0415 (see _read)
+
+    from ottla.pipelines.expressions.tree import (  # noqa: PLC0415 (see _read)
+        CLOCKS_WITHOUT_BRACKETS,
+        WITHOUT_BRACKETS,
+        is_parameter,
+    )
+
+    columns = checked(text).find_all(exp.Column)
+    alone = [node.this for node in columns if not node.args.get("table") and not is_parameter(node, node.name)]
+    names = [each for each in alone if isinstance(each, exp.Identifier) and each.name.upper() in WITHOUT_BRACKETS]
+    return {each.name for each in names if each.args.get("quoted") or each.name.lower() not in CLOCKS_WITHOUT_BRACKETS}
+
+
+def keeps_something(text: str) -> bool:
+    """Whether an allowed expression calls a function that keeps something between rows, also if it fails."""
+    from sqlglot import exp  # noqa: PLC0415 (see _read)
+
+    calls = checked(text).find_all(exp.Anonymous)
+    return any(call.name.lower() in WITH_BUFFER or _keeps_format(call) for call in calls)
+
+
+def _keeps_format(call: exp.Anonymous) -> bool:
+    """Spark stores the format of a row before it checks it: the next row would be taken for a good one."""
+    from sqlglot import exp  # noqa: PLC0415 (see _read)
+
+    return call.name.lower() == "format_number" and not all(
+        isinstance(each, exp.Literal) for each in call.expressions[1:]
+    )
 
 
 @lru_cache(KEPT)

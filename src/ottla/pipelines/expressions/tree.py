@@ -104,12 +104,12 @@ def columns_of(tree: exp.Expr) -> Iterator[str]:
     """The columns that an expression reads; of paths the first part."""
     for node in tree.find_all(exp.Column, bfs=False):
         name = next(node.args[key] for key in ("catalog", "db", "table", "this") if node.args.get(key))
-        is_column = isinstance(name, exp.Identifier) and not _is_parameter(node, name.name)
+        is_column = isinstance(name, exp.Identifier) and not is_parameter(node, name.name)
         if is_column and _name(node).upper() not in WITHOUT_BRACKETS:
             yield name.name
 
 
-def _is_parameter(node: exp.Expr, name: str) -> bool:
+def is_parameter(node: exp.Expr, name: str) -> bool:
     """Whether the name is a parameter of a lambda around it."""
     while node.parent is not None:
         node = node.parent

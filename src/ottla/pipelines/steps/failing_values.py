@@ -21,7 +21,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
-from ottla.pipelines.expressions.texts import asks_the_time, column_of_sql
+from ottla.pipelines.expressions.texts import asks_the_time, column_of_sql, keeps_something, names_in, words_of_spark
 from ottla.pipelines.model.specs import OnError
 from ottla.pipelines.steps.frame import ALIVE, FATE, SOURCE_RECORD, Frame
 from ottla.pipelines.steps.parsing.reader import first_true, quoted, shown
@@ -37,23 +37,21 @@ HAS_FAILED = "_has_failed_"
 TEXT_MAX = 200  # characters of an expression in a reason
 INPUTS_MAX = 5  # columns in a reason
 REMEMBERING = ("deduplicate", "join")  # the result depends on other rows than those of the batch
-# Functions that fill a buffer of their own. If one fails half-way, the next row finds what is left in it: a key of the
-# row before would be a duplicate, and a good record dead.
-KEEPS_SOMETHING = re.compile(
-    r"\b(?:map|map_from_arrays|map_from_entries|map_concat|str_to_map|transform_keys"
-    r"|(?:to|from)_(?:json|csv|xml))`?\s*\(",
-    re.IGNORECASE,
-)
 WORD = re.compile(r"\w+")
 SHOWN_TYPES = (T.StringType, T.NumericType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
 @dataclass(frozen=True)
 class Expression:
-    """`text` is shown in reasons; `value` is Spark's expression if the text is none."""
+    """`text` is shown in reasons; `value` is Spark's expression if the text is none, `sql` then the SQL in it."""
 
     text: str
     value: Column | None = None
+    sql: str = ""
+
+    @property
+    def user_sql(self) -> str:
+        return self.text if self.value is None else self.sql
 
     @property
     def column(self) -> Column:
@@ -76,6 +74,8 @@ def raises(value: Column) -> Column:
 
 def compute(frame: Frame, columns: Mapping[str, Expression], on_error: OnError | None) -> Frame:
     """Add columns for living rows. An expression may not use an added column; see `independent`."""
+    for each in columns.values():
+        _check_words(frame, each)
     handled = {name: handling(frame, each, on_error) for name, each in columns.items()}
     if any(handled[name] == "dead" and _may_differ(frame, each) for name, each in columns.items()):
         frame = frame.with_source_record()
@@ -96,10 +96,10 @@ def compute(frame: Frame, columns: Mapping[str, Expression], on_error: OnError |
 
 
 def independent(columns: Mapping[str, Expression]) -> Iterator[dict[str, Expression]]:
-    """Groups of expressions that use no column of their own group, in order. In doubt a new group begins."""
+    """Groups of SQL expressions that use no column of their own group, in order. In doubt a new group begins."""
     group: dict[str, Expression] = {}
     for name, each in columns.items():
-        if any(earlier.lower() in each.text.lower() for earlier in group):
+        if names_in(each.text) & {earlier.lower() for earlier in group}:
             yield group
             group = {}
         group[name] = each
@@ -112,7 +112,7 @@ def handling(frame: Frame, expression: Expression, on_error: OnError | None) -> 
     chosen = on_error or frame.context.on_error
     if chosen == "fail":
         return chosen
-    if KEEPS_SOMETHING.search(expression.text):
+    if expression.user_sql and keeps_something(expression.user_sql):
         if on_error is None:
             return "fail"
         cause = f"on_error: {on_error}: {expression.text!r} calls a function that keeps something between rows"
@@ -126,6 +126,15 @@ def handling(frame: Frame, expression: Expression, on_error: OnError | None) -> 
             return "fail"
         raise StepError(*NO_RECORD)
     return "fail" if on_error is None and _may_differ(frame, expression) else "dead"
+
+
+def _check_words(frame: Frame, expression: Expression) -> None:
+    """Raises StepError where Spark would find no column, and take its name for the clock or the session's user."""
+    known = {name.lower() for name in frame.columns}
+    words = words_of_spark(expression.user_sql) if expression.user_sql else set()
+    for word in sorted(words):
+        if word.lower() not in known:
+            raise StepError(f"there is no column {word!r}", f"there are: {', '.join(frame.columns)}")
 
 
 def _is_column(frame: Frame, expression: Expression) -> bool:

@@ -86,7 +86,7 @@ class Filter:
         if not found:
             return None
         whole = reduce(Column.__and__, (condition for _, condition in found))
-        return Expression(" and ".join(text for text, _ in found), whole)
+        return Expression(" and ".join(text for text, _ in found), whole, self.where or "")
 
 
 def contains_match(text: Column, pattern: str) -> Column:
