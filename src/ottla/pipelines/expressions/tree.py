@@ -71,13 +71,23 @@ def check(tree: exp.Expr) -> None:
 
 def check_row(tree: exp.Expr) -> None:
     """Raises SqlError for windows: outside of GROUP BY, Spark drops rows without a time, and doubles rows in windows
-    that overlap."""
+    that overlap. And for *, which would read the columns of the pipeline itself."""
     for node in tree.walk():
+        if isinstance(node, exp.Star) and not _is_part_of(node):
+            raise SqlError("uses *: name the columns", node.meta.get("start"))
         if isinstance(node, exp.Anonymous) and node.name.lower() in WINDOWS:
             raise SqlError(
                 f"calls {node.name.lower()}(), which drops or doubles rows here; use date_trunc() or the `window` step",
                 node.meta.get("start"),
             )
+
+
+def _is_part_of(star: exp.Star) -> bool:
+    """count(*), and the fields of a struct: s.*"""
+    parent = star.parent
+    if isinstance(parent, exp.Column):
+        return bool(parent.args.get("table"))
+    return isinstance(parent, exp.Anonymous) and parent.name.lower() == "count"
 
 
 def check_replayable(tree: exp.Expr) -> None:

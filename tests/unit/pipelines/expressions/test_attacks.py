@@ -28,3 +28,13 @@ def test_an_expression_makes_one_row_of_one(text: str) -> None:
     assert "drops or doubles rows" in str(check_expression(text))
     assert check_condition(f"{text} IS NOT NULL")
     assert check_query(f"SELECT count(*) FROM stream GROUP BY {text.removesuffix('.start')}") is None
+
+
+@pytest.mark.parametrize("text", ["struct(*)", "hash(*)", "concat_ws(',', *)", "to_json(struct(* EXCEPT (a)))"])
+def test_a_star_reads_no_columns_of_the_pipeline_itself(text: str) -> None:
+    assert "uses *: name the columns" in str(check_expression(text))
+
+
+@pytest.mark.parametrize("text", ["count(*)", "`COUNT`(*)", "struct(s.*)"])
+def test_a_star_that_is_no_list_of_all_columns(text: str) -> None:
+    assert check_expression(text) is None
