@@ -52,43 +52,44 @@ class Database:
 
 def database_file(url: str) -> str | None:
     """The file of a SQLite or DuckDB URL; None for a server or an invalid URL."""
-    import sqlalchemy as sa  # # noqa: PLC0415 (optional dependency)
-
-    try:
-        found = sa.make_url(url)
-    except (sa.exc.ArgumentError, ValueError):
-        return None
-    return found.database if found.get_backend_name() in FILE_DATABASES and found.database != ":memory:" else None
+    found = _parsed(url)
+    is_file = found is not None and found.get_backend_name() in FILE_DATABASES and found.database != ":memory:"
+    return found.database if is_file else None
 
 
 def database_in(folder: str, url: str) -> str:
     """The same URL, with the file path resolved in the folder, and without access to other files."""
-    import sqlalchemy as sa  # noqa: PLC0415
-
-    file = database_file(url)
-    if is_duckdb(url):
-        url = sa.make_url(url).set(query=DUCKDB_OPTIONS).render_as_string(hide_password=False)
-    if not file or file.startswith("file:"):
+    found, file = _parsed(url), database_file(url)
+    if found is not None and _is_duckdb(found):
+        found = found.set(query=DUCKDB_OPTIONS)
+    elif not file or file.startswith("file:"):
         return url
-    return sa.make_url(url).set(database=str(Path(folder, file).resolve())).render_as_string(hide_password=False)
+    if file and not file.startswith("file:"):
+        found = found.set(database=str(Path(folder, file).resolve()))
+    rendered: str = found.render_as_string(hide_password=False)
+    return rendered
 
 
 def url_problem(url: str) -> str | None:
     """Why the URL of a database is invalid."""
-    import sqlalchemy as sa  # noqa: PLC0415
-
-    if is_duckdb(url) and sa.make_url(url).query:
+    found = _parsed(url)
+    if found is not None and _is_duckdb(found) and found.query:
         return "has options, which are not allowed for DuckDB: they could open other files"
     return None
 
 
-def is_duckdb(url: str) -> bool:
-    import sqlalchemy as sa  # noqa: PLC0415
+def _parsed(url: str) -> Any:
+    """The URL of SQLAlchemy; None if it is invalid."""
+    import sqlalchemy as sa  # noqa: PLC0415 (optional dependency)
 
     try:
-        return sa.make_url(url).get_backend_name() == "duckdb"
+        return sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):
-        return False
+        return None
+
+
+def _is_duckdb(url: Any) -> bool:
+    return bool(url.get_backend_name() == "duckdb")
 
 
 def parameters(query: str) -> list[str]:
