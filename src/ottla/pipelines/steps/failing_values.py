@@ -86,7 +86,9 @@ def compute(frame: Frame, columns: Mapping[str, Expression], on_error: OnError |
         name: F.when(~F.col(flags[name]), each.column) if name in flags and handled[name] == "null" else each.column
         for name, each in columns.items()
     }
-    reasons = [(F.col(flags[name]), _reason(frame, columns[name])) for name in guarded if handled[name] == "dead"]
+    deadly = [name for name in guarded if handled[name] == "dead"]
+    shown_columns = _shown_columns(frame) if deadly else []
+    reasons = [(F.col(flags[name]), _reason(shown_columns, columns[name])) for name in deadly]
     if reasons:
         is_dead = reduce(Column.__or__, [flag for flag, _ in reasons])
         frame = frame.mark_dead(is_dead, first_true(reasons), values)
@@ -157,13 +159,18 @@ def _with_flags(frame: Frame, expressions: Mapping[str, Expression]) -> Frame:
     return replace(frame, rows=frame.rows.withColumns(flags)) if flags else frame
 
 
-def _reason(frame: Frame, expression: Expression) -> Column:
+def _shown_columns(frame: Frame) -> list[str]:
+    """Columns whose values can be part of a reason. The schema costs Spark an analysis: once for all expressions."""
+    kinds = {each.name: each.dataType for each in frame.rows.schema.fields}
+    return [name for name in frame.columns if isinstance(kinds[name], SHOWN_TYPES)]
+
+
+def _reason(shown_columns: list[str], expression: Expression) -> Column:
     """The expression, and the values of the columns whose names are in it."""
     text = " ".join(expression.text.split())
     told = F.lit(f"{text if len(text) <= TEXT_MAX else f'{text[:TEXT_MAX]}…'} fails")
     words = {word.lower() for word in WORD.findall(expression.text)}
-    kinds = {each.name: each.dataType for each in frame.rows.schema.fields}
-    used = [name for name in frame.columns if name.lower() in words and isinstance(kinds[name], SHOWN_TYPES)]
+    used = [name for name in shown_columns if name.lower() in words]
     inputs = [
         F.concat(F.lit(f"{name} = "), F.coalesce(shown(F.col(quoted(name)).cast("string")), F.lit("null")))
         for name in used[:INPUTS_MAX]
